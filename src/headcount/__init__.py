@@ -1,0 +1,1 @@
+"""Plan, run and measure LLM post-training."""

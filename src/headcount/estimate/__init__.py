@@ -1,0 +1,1 @@
+"""Numbers in, numbers out: parameters, bytes, FLOPs, seconds, dollars. No torch."""
