@@ -1,0 +1,1 @@
+"""What is asked: networks, lengths, work, layout, hardware; read from TOML with every mistake reported at once."""
