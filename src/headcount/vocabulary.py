@@ -125,7 +125,9 @@ def _quiet(*, trainable: tuple[Role, ...], frozen: tuple[Role, ...]) -> dict[Rol
     return {role: _ASLEEP_TRAINABLE for role in trainable} | {role: _ASLEEP_FROZEN for role in frozen}
 
 
-def _offline(trainable: Role, output: State, frozen: tuple[Role, ...] = ()) -> dict[Phase, dict[Role, frozenset[State]]]:
+def _offline(
+    trainable: Role, output: State, frozen: tuple[Role, ...] = ()
+) -> dict[Phase, dict[Role, frozenset[State]]]:
     """SFT, reward model, DPO: one network trains; frozen ones only look on."""
     quiet = _quiet(trainable=(trainable,), frozen=frozen)
     return {

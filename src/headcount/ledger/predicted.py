@@ -8,12 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headcount.ledger.derivation import Derived
-from headcount.vocabulary import Basis, Level, Phase, Role, Verdict
+from headcount.vocabulary import Algorithm, Basis, Level, Phase, Role, Tier, Verdict
 
-__all__ = ["Band", "Moment", "Quantity", "Row", "Step", "Verdicts"]
+__all__ = [
+    "Assumption",
+    "Band",
+    "Footprint",
+    "Moment",
+    "Plan",
+    "Resident",
+    "Row",
+    "Seconds",
+    "Stage",
+    "largest",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,38 +116,142 @@ class Moment:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Quantity:
-    """A predicted number that is not bytes (seconds, dollars, tokens per second): band, unit, formula, basis."""
+class Resident:
+    """One network of the headcount: who it is, what it keeps and whose weights it uses."""
+
+    role: Role
+    tier: Tier
+    model: str
+    parameters: int
+    trained_parameters: int
+    group: str
+    weights_of: Role | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assumption:
+    """A setting that nobody stated: its value, why, and what the other plausible values would do to the peak."""
+
+    key: str
+    value: object
+    text: str
+    alternatives: tuple[tuple[object, int], ...] = ()  # (value, change of the peak in bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Footprint:
+    """The memory of one group of GPUs: every moment, the four levels at the peak, the verdict."""
+
+    group: str
+    gpus: int
+    gpu: str
+    moments: tuple[Moment, ...]
+    host_moments: tuple[Moment, ...]  # bytes per node
+    levels: Mapping[Level, Band]
+    capacity_bytes: tuple[int, int]  # (safe, driver's figure): between them the verdict is uncertain
+    host_capacity_bytes: int | None
+    verdict: Verdict
+    because: str
+
+    @property
+    def deciding(self) -> Moment:
+        """The largest moment."""
+        return largest(self.moments)
+
+    @property
+    def room_bytes(self) -> int:
+        """What is left below the safe capacity at the device-used level; negative when it does not fit."""
+        return self.capacity_bytes[0] - math.ceil(self.levels[Level.DEVICE_USED].p50)
+
+    def peak_of(self, phase: Phase) -> Moment | None:
+        """The largest moment of one phase, if the group is awake in it."""
+        inside = [moment for moment in self.moments if moment.phase is phase]
+        return largest(inside) if inside else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seconds:
+    """A predicted time: band, formula with its numbers, basis."""
 
     name: str
-    unit: str
     band: Band
     because: str
     basis: Basis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
-    """Seconds of one step by phase, and what a run of them costs."""
+class Stage:
+    """One line of the pipeline: reward-model training, a cache pass, the alignment run."""
 
-    phases: Mapping[Phase, Quantity]
-    step_s: Band
+    name: str
+    gpus: int
     steps: int
+    step: tuple[Seconds, ...]  # by phase, of one step
+    hours: Band
+    dollars: Band | None  # None: no price is known for this GPU
+    price_source: str = ""
+
+    @property
+    def gpu_hours(self) -> Band:
+        """GPUs held × wall-clock."""
+        return self.hours.scaled(self.gpus)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdicts:
-    """Does it fit, judged on device-used bytes of the largest moment against the card's usable capacity."""
+class Plan:
+    """The answer to a job: who is resident, where the bytes peak, does it fit, how long, at what cost."""
 
-    verdict: Verdict
-    levels: Mapping[Level, Band]
-    capacity_low_bytes: int
-    capacity_high_bytes: int
-    deciding: Moment
-    because: str
-    assumptions: tuple[str, ...] = field(default=())
+    name: str
+    algorithm: Algorithm
+    model: str
+    gpu: str
+    headcount: tuple[Resident, ...]
+    footprints: tuple[Footprint, ...]
+    stages: tuple[Stage, ...]
+    assumptions: tuple[Assumption, ...] = ()
+    settings: tuple[tuple[str, object, str, str], ...] = ()  # key, value, origin, source text
+    fixes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    disk_bytes: tuple[Row, ...] = ()
+
+    @property
+    def tightest(self) -> Footprint:
+        """The group of GPUs with the least room: it decides."""
+        return min(self.footprints, key=lambda footprint: footprint.room_bytes)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of any group."""
+        return max((footprint.verdict for footprint in self.footprints), key=lambda verdict: verdict.exit_code)
+
+    @property
+    def levels(self) -> Mapping[Level, Band]:
+        """The four levels of the tightest group."""
+        return self.tightest.levels
+
+    @property
+    def deciding(self) -> Moment:
+        """The moment that decides: the largest of the tightest group."""
+        return self.tightest.deciding
+
+    @property
+    def gpus(self) -> int:
+        """GPUs held: all groups together."""
+        return sum(footprint.gpus for footprint in self.footprints)
+
+    def rows(self) -> Iterable[Row]:
+        """Every distinct row of every group and moment, host rows included."""
+        seen: set[tuple[str, str, int]] = set()
+        for footprint in self.footprints:
+            for moment in (*footprint.moments, *footprint.host_moments):
+                for row in moment.rows:
+                    mark = (footprint.group, row.key, row.bytes)
+                    if mark not in seen:
+                        seen.add(mark)
+                        yield row
 
 
-def peak(moments: Iterable[Moment]) -> Moment:
-    """The largest moment."""
+def largest(moments: Iterable[Moment]) -> Moment:
+    """The moment with the most bytes."""
     return max(moments, key=lambda moment: moment.bytes)
