@@ -19,6 +19,7 @@ class Norm(StrEnum):
     RMS = "rms"
     RMS_PLUS_ONE = "rms-plus-one"  # Gemma: x·(1 + w), computed whole in fp32
     LAYER = "layer"  # mean and variance, with bias unless the family says otherwise
+    LAYER_PLAIN = "layer-plain"  # OLMo 1: mean and variance, no parameters at all
 
 
 class QkNorm(StrEnum):
@@ -44,6 +45,7 @@ class Activation(StrEnum):
     GELU_TANH = "gelu-tanh"
     GELU_PYTHON = "gelu-python"
     RELU = "relu"
+    RELU_SQUARED = "relu-squared"  # Nemotron
     CLAMPED_SWIGLU = "clamped-swiglu"  # gpt-oss
 
 
@@ -68,6 +70,13 @@ class Attention:
     q_lora_rank: int | None = None  # MLA; None: queries are not compressed
     kv_lora_rank: int = 0  # MLA
     rope_head_dim: int = 0  # MLA: the shared rotary part of the key
+    index_heads: int = 0  # DeepSeek sparse attention: heads of the token indexer; 0: none
+    index_head_dim: int = 0
+    q_name: str = "q_proj"  # the linears' names in transformers, which LoRA targets use
+    k_name: str = "k_proj"
+    v_name: str = "v_proj"
+    qkv_name: str = "qkv_proj"
+    o_name: str = "o_proj"
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.kv_heads < 1 or self.head_dim < 1:
@@ -108,6 +117,10 @@ class DenseMlp:
     fused_gate_up: bool = False
     bias: bool = False
     activation: Activation = Activation.SILU
+    gate_name: str = "gate_proj"
+    up_name: str = "up_proj"
+    down_name: str = "down_proj"
+    gate_up_name: str = "gate_up_proj"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,6 +133,7 @@ class MoeMlp:
     shared_width: int = 0  # all shared experts together; 0: none
     shared_gate: bool = False  # Qwen2-MoE: a scalar gate on the shared expert
     router_bias: bool = False
+    router_linear: bool = False  # Llama 4: the router is a linear module, which LoRA's "all-linear" takes
     expert_bias: bool = False
     activation: Activation = Activation.SILU
 
@@ -160,6 +174,8 @@ class ModelShape:
     embed_norm: bool = False
     head_bias: bool = False
     logit_softcap: bool = False
+    embed_name: str = "embed_tokens"
+    head_name: str = "lm_head"
     source: str = ""
 
     def __post_init__(self) -> None:
