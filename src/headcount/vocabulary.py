@@ -122,7 +122,7 @@ Residency = Mapping[Phase, Mapping[Role, frozenset[State]]]
 
 def _quiet(*, trainable: tuple[Role, ...], frozen: tuple[Role, ...]) -> dict[Role, frozenset[State]]:
     """Every network resting: what a phase starts from before it wakes somebody."""
-    return {role: _ASLEEP_TRAINABLE for role in trainable} | {role: _ASLEEP_FROZEN for role in frozen}
+    return dict.fromkeys(trainable, _ASLEEP_TRAINABLE) | dict.fromkeys(frozen, _ASLEEP_FROZEN)
 
 
 def _offline(
@@ -132,7 +132,7 @@ def _offline(
     quiet = _quiet(trainable=(trainable,), frozen=frozen)
     return {
         Phase.LOAD: {role: frozenset({_W}) for role in quiet},
-        Phase.UPDATE: quiet | {trainable: _UPDATE | {output}} | {role: _SCORE_LOGPROBS for role in frozen},
+        Phase.UPDATE: quiet | {trainable: _UPDATE | {output}} | dict.fromkeys(frozen, _SCORE_LOGPROBS),
         Phase.SAVE: quiet,
         Phase.EVAL: quiet | {trainable: frozenset({_W, _O, _F, output})},
     }

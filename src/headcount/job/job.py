@@ -113,7 +113,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Adapter:
-    """LoRA. `targets` are module names or ("all-linear",); `extra_trained` modules (embed_tokens, lm_head) are copied."""
+    """LoRA. `targets`: module names or ("all-linear",); `extra_trained` modules (embed_tokens, lm_head) are copied."""
 
     rank: int
     targets: tuple[str, ...] = ("all-linear",)

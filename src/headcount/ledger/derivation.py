@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from types import CodeType
 
 from headcount.units import number_text
@@ -22,7 +22,7 @@ _FUNCTIONS = {"ceil": math.ceil, "max": max, "min": min}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled(formula: str) -> CodeType:
     # Formulas are literals of this package, never user input.
     return compile(formula.translate(_TYPESET), formula, "eval")
