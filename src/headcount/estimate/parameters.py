@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache
 
 from headcount.facts.model_shape import Attention, AttentionKind, Block, DenseMlp, ModelShape, MoeMlp, Norm, QkNorm
 
@@ -68,7 +68,7 @@ class Tensor:
         return self.numel if self.module.startswith("experts.") else self.rows * self.columns
 
 
-@lru_cache(maxsize=None)
+@cache
 def block_tensors(block: Block, *, hidden: int) -> tuple[Tensor, ...]:
     """Every parameter tensor of one block."""
     return (*_attention(block.attention, hidden), *_mlp(block.mlp, hidden), *_norms(block, hidden))
@@ -179,7 +179,7 @@ def _experts(mlp: MoeMlp, hidden: int) -> Iterator[Tensor]:
         yield from _linear("shared_expert_gate", 1, hidden, split="none")
 
 
-@lru_cache(maxsize=None)
+@cache
 def root_tensors(shape: ModelShape, *, scalar_head: bool = False) -> tuple[Tensor, ...]:
     """Embedding, positions, final norm, head. `scalar_head` (reward, critic): hidden → 1 instead of the vocabulary."""
     return (*_embedding(shape), *_output(shape, scalar_head=scalar_head))
@@ -241,7 +241,7 @@ def _idle_parameters(block: Block, *, hidden: int) -> int:
     return sum(t.numel for t in stacked) // mlp.experts * (mlp.experts - mlp.active)
 
 
-@lru_cache(maxsize=None)
+@cache
 def block_parameters(block: Block, *, hidden: int) -> int:
     """Parameters of one block (P_l)."""
     return sum(tensor.numel for tensor in block_tensors(block, hidden=hidden))
