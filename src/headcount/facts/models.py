@@ -12,9 +12,12 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from socket import getaddrinfo
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
-from headcount.errors import InputError, UnknownFact, nearest
+from headcount.errors import InputError, Mistake, UnknownFact, nearest
 from headcount.facts.config_file import read_config_file
 from headcount.facts.families import read_shape
 from headcount.facts.model_shape import ModelShape, MoeMlp
@@ -160,6 +163,18 @@ def _from_hub(wanted: str) -> ModelShape:
     return read_shape(read_config_file(Path(file)), name=wanted, source=f"huggingface.co/{wanted} config.json.")
 
 
+def _reachable(endpoint: str) -> bool:
+    """Does the hub's name resolve? Without this, an offline machine waits 23 s for the library's retries."""
+    address = urlsplit(endpoint)
+    if getproxies().get(address.scheme):
+        return True
+    try:
+        getaddrinfo(address.hostname, address.port or address.scheme)
+    except OSError:
+        return False
+    return True
+
+
 def _unknown(wanted: str, why: str) -> UnknownFact:
     near = nearest(wanted, (known for row in tomllib.loads(_table_text())["model"] for known in _names(row)))
     fix = (
@@ -167,4 +182,5 @@ def _unknown(wanted: str, why: str) -> UnknownFact:
         if near
         else ("save the model's config.json and name that file, or see `headcount facts models` for the shipped ones")
     )
-    return UnknownFact.one("model", f"{wanted[:100]!r} is not in the shipped table, and {why}", fix)
+    what = f"{wanted[:100]!r} is not in the shipped table, and {why}"
+    return UnknownFact([Mistake(where="model", what=what, fix=fix)])
