@@ -98,12 +98,13 @@ def _full_name(row: Row, wanted: str) -> str:
 
 
 def _config_of(row: Row) -> dict[str, Any]:
-    """The config keys of a row; `like` names the row whose keys it starts from."""
+    """The config keys of a row; `like` names the row whose keys it starts from; "null" is JSON's null."""
+    own = {key: None if value == "null" else value for key, value in row.get("config", {}).items()}
     if "like" not in row:
-        return dict(row["config"])
+        return own
     base = _row_named(row["like"])
     assert base is not None, f"models.toml: {row['id']} is like {row['like']}, which is no row"
-    return _config_of(base) | row.get("config", {})
+    return _config_of(base) | own
 
 
 def _shape_of(row: Row, *, name: str) -> ModelShape:

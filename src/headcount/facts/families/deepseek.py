@@ -15,6 +15,8 @@ __all__ = ["latent_attention", "leading_dense", "read", "routed"]
 
 def latent_attention(fields: Fields, *, index_heads: int = 0, index_head_dim: int = 0) -> Attention:
     """Multi-head latent attention; `head_dim` is nope + rope. The bias sits on the two down-projections and o."""
+    if "q_lora_rank" not in fields.values:
+        fields.wrong("q_lora_rank", "is missing; the query's size depends on it", 'write a number, or "null" for none')
     heads = fields.count("num_attention_heads")
     rope = fields.count("qk_rope_head_dim")
     bias = fields.flag("attention_bias")

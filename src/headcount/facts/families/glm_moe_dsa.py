@@ -17,7 +17,7 @@ def read(fields: Fields, *, name: str) -> ModelShape:
     if any(kind != "full" for kind in types):
         fields.wrong("indexer_types", "has layers that share an indexer, which this reader does not count")
     if not fields.given("q_lora_rank"):
-        fields.wrong("q_lora_rank", "is missing; the indexer reads the compressed query")
+        fields.wrong("q_lora_rank", "is missing or null; the indexer reads the compressed query")
     hidden = fields.count("hidden_size")
     attention = latent_attention(
         fields, index_heads=fields.count("index_n_heads"), index_head_dim=fields.count("index_head_dim")

@@ -1,4 +1,8 @@
-"""What does an MPT config say? Its own key names (d_model, n_heads …), no biases, ALiBi, tied embeddings."""
+"""What does an MPT config say? Its own key names (d_model, n_heads …), tied embeddings.
+
+The released models have ALiBi and no biases, and transformers builds nothing else; llm-foundry's own models may have
+learned positions (`attn_config.alibi` false) and biases (`no_bias` false): llmfoundry/models/mpt/modeling_mpt.py.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +14,40 @@ __all__ = ["read"]
 
 
 def read(fields: Fields, *, name: str) -> ModelShape:
-    """Multi-head attention only; learned positions (llm-foundry without ALiBi) and biases are refused."""
+    """Multi-head attention only; multi-query MPT is refused."""
     inner = fields.child("attn_config")
     if inner.text("attn_type", default="multihead_attention") != "multihead_attention":
-        inner.wrong("attn_type", "is not multihead_attention, the only one that transformers' MPT builds")
-    if not inner.flag("alibi", default=True):
-        inner.wrong("alibi", "is false; learned positions of MPT are not counted by this reader")
-    if not fields.flag("no_bias", default=True):
-        fields.wrong("no_bias", "is false; transformers' MPT has no biases")
+        inner.wrong("attn_type", "is not multihead_attention, the only one that this reader counts")
+    learned = not inner.flag("alibi", default=True) and fields.flag("learned_pos_emb", default=True)
+    bias = not fields.flag("no_bias", default=True)
     hidden = fields.count("d_model")
-    heads = fields.count("n_heads")
-    head_dim = fields.divides("n_heads", hidden, heads, of="d_model")
-    mlp = DenseMlp(width=4 * hidden, gated=False, activation=Activation.GELU)
-    block = Block(
-        attention=grouped(
-            fields, heads=heads, kv_heads=heads, head_dim=head_dim, fused_qkv=True, qkv_name="Wqkv", o_name="out_proj"
-        ),
-        mlp=mlp,
-        norm=Norm.LAYER,
-    )
     return root(
         fields,
         name=name,
         hidden=hidden,
-        blocks=[(layers(fields, "n_layers"), block)],
+        blocks=[(layers(fields, "n_layers"), _block(fields, hidden=hidden, bias=bias))],
         context_keys=("max_seq_len",),
         tied=True,
         norm=Norm.LAYER,
+        norm_bias=bias,
+        learned_positions=fields.count("max_seq_len") if learned else 0,
         embed_name="wte",
     )
+
+
+def _block(fields: Fields, *, hidden: int, bias: bool) -> Block:
+    heads = fields.count("n_heads")
+    attention = grouped(
+        fields,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=fields.divides("n_heads", hidden, heads, of="d_model"),
+        bias=bias,
+        o_bias=bias,
+        fused_qkv=True,
+        qkv_name="Wqkv",
+        o_name="out_proj",
+    )
+    width = fields.count("expansion_ratio", default=4) * hidden
+    mlp = DenseMlp(width=width, gated=False, bias=bias, activation=Activation.GELU)
+    return Block(attention=attention, mlp=mlp, norm=Norm.LAYER, norm_bias=bias)
