@@ -13,7 +13,7 @@ from typing import Any
 
 from headcount.errors import InputError, Mistake
 
-__all__ = ["MAX_FILE_BYTES", "Fields", "parse_config", "read_config_file"]
+__all__ = ["MAX_FILE_BYTES", "Fields", "StandIn", "parse_config", "read_config_file"]
 
 MAX_FILE_BYTES = 5_000_000  # the largest real config.json (with per-module quantization lists) is below 1 MB
 _MAX_COUNT = 100_000_000  # ten times the largest vocabulary, width or context of any model in the table
@@ -22,8 +22,12 @@ _FIX_COUNT = "write a whole number"
 
 def read_config_file(path: Path) -> dict[str, Any]:
     """The JSON object in `path`, a config.json or a folder that holds one."""
-    file = path / "config.json" if path.is_dir() else path
-    return parse_config(_read_bytes(file), where=str(file))
+    try:
+        file = path / "config.json" if path.is_dir() else path
+        content = _read_bytes(file)
+    except OSError as error:
+        raise InputError.one(str(path)[:200], f"cannot be read ({error.strerror})", "check its permissions") from None
+    return parse_config(content, where=str(file))
 
 
 def _read_bytes(file: Path) -> bytes:
@@ -31,11 +35,8 @@ def _read_bytes(file: Path) -> bytes:
         raise InputError.one(str(file), "there is no such file", "name a config.json or a folder that holds one")
     if not file.is_file():
         raise InputError.one(str(file), "is not a regular file", "name a config.json or a folder that holds one")
-    try:
-        with file.open("rb") as stream:
-            content = stream.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise InputError.one(str(file), f"cannot be read ({error.strerror})", "check its permissions") from None
+    with file.open("rb") as stream:
+        content = stream.read(MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
         what = f"is larger than {MAX_FILE_BYTES:,} bytes; a model's config.json has a few thousand"
         raise InputError.one(str(file), what, "name the config.json, not the weights or the tokenizer")
@@ -59,6 +60,10 @@ def parse_config(content: bytes, *, where: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise InputError.one(where, f"holds {_kind(config)}, not an object of settings", fix)
     return config
+
+
+class StandIn(int):
+    """The harmless number that stands in for a wrong one: no relation between keys is blamed on it."""
 
 
 class Fields:
@@ -93,13 +98,13 @@ class Fields:
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or not least <= value <= _MAX_COUNT:
             self.wrong(key, f"is {_show(value)}; must be a whole number from {least} to {_MAX_COUNT:,}", _FIX_COUNT)
-            return max(least, 1)
+            return StandIn(max(least, 1))
         return value
 
     def _absent(self, key: str, default: int | None) -> int:
         if default is None:
             self.wrong(key, "is missing; the model's shape depends on it", _FIX_COUNT)
-            return 1
+            return StandIn(1)
         return default
 
     def maybe_count(self, key: str) -> int | None:
@@ -159,9 +164,11 @@ class Fields:
 
     def divides(self, key: str, whole: int, parts: int, *, of: str) -> int:
         """`whole ÷ parts` when it leaves nothing; `key` is to blame when it does."""
+        if isinstance(whole, StandIn) or isinstance(parts, StandIn):
+            return StandIn(1)
         if whole % parts:
             self.wrong(key, f"is {parts:,}, which does not divide {of} = {whole:,}", "check both in the config.json")
-            return 1
+            return StandIn(1)
         return whole // parts
 
 

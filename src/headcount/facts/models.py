@@ -1,7 +1,8 @@
 """Which shape does a model's name mean?
 
 In this order: a config.json or its folder on disk; the shipped table (`data/models.toml`) by id, alias or the part
-after the slash, any case; a bare size (`7b`), which picks a stated representative; the hub. Never a near match.
+after the slash, in any case and with any of `-`, `_`, space or nothing between the words; a bare size (`7b`), which
+picks a stated representative; the hub. Never a near match.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ __all__ = ["find_model", "known_models", "known_sizes"]
 _HEADER = re.compile(r"^\[\[(?:model|size)\]\]$", re.MULTILINE)
 _SIZE = re.compile(r"\d+(?:\.\d+)?[bm](?:-a\d+(?:\.\d+)?b)?", re.IGNORECASE)
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_SEPARATORS = str.maketrans("", "", "-_ ")
 _MAX_NAME = 4096  # the longest path that Linux takes
 
 Row = Mapping[str, Any]
@@ -37,8 +39,8 @@ def find_model(name: str) -> ModelShape:
     wanted = name.strip()
     if not wanted or len(wanted) > _MAX_NAME or "\0" in wanted:
         raise InputError.one("model", "is empty or no name at all", "name a hub id, a config.json or a size like 7b")
-    path = Path(wanted).expanduser()
-    if wanted.endswith(".json") or path.is_dir():
+    path = _local(wanted)
+    if path is not None:
         return read_shape(read_config_file(path), name=str(path), source=f"read from {path}.")
     row = _row_named(wanted)
     if row is not None:
@@ -46,6 +48,18 @@ def find_model(name: str) -> ModelShape:
     if _SIZE.fullmatch(wanted):
         return _representative(wanted)
     return _from_hub(wanted)
+
+
+def _local(wanted: str) -> Path | None:
+    """The file or folder that is meant: spelled like a path, or a folder here that holds a config.json."""
+    spelled = wanted.endswith(".json") or wanted.startswith(("/", "./", "../", "~"))
+    try:
+        path = Path(wanted).expanduser()
+        return path if spelled or (path / "config.json").is_file() else None
+    except (OSError, RuntimeError) as error:  # a name too long for the file system, a home that does not exist
+        if not spelled:
+            return None
+        raise InputError.one(wanted[:200], f"is no path here ({error})", "name a config.json that exists") from None
 
 
 # --- the shipped table -----------------------------------------------------------------------------------------------
@@ -64,26 +78,33 @@ def _row_texts() -> tuple[str, ...]:
     return tuple(text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True))
 
 
-def _rows_that_mention(wanted: str, table: str) -> list[Row]:
-    quoted = (f'"{wanted.lower()}"', f'/{wanted.lower()}"')
-    texts = (text for text in _row_texts() if text.startswith(f"[[{table}]]"))
-    return [tomllib.loads(text)[table][0] for text in texts if any(quote in text.lower() for quote in quoted)]
+def _plain(name: str) -> str:
+    """`Llama-3.1-70B`, `llama 3.1 70b` and `LLAMA3.1_70B` are one name."""
+    return name.lower().translate(_SEPARATORS)
+
+
+def _rows_that_mention(wanted: str) -> list[Row]:
+    quoted = (f'"{_plain(wanted)}"', f'/{_plain(wanted)}"')
+    texts = (text for text in _row_texts() if text.startswith("[[model]]"))
+    return [tomllib.loads(text)["model"][0] for text in texts if any(quote in _plain(text) for quote in quoted)]
 
 
 def _names(row: Row) -> list[str]:
     return [row["id"], *row.get("aliases", ())]
 
 
-def _answers(row: Row, wanted: str) -> bool:
-    """True when `wanted` is one of the row's names, or the part after the slash of one."""
-    return any(wanted.lower() in (known.lower(), known.lower().rpartition("/")[2]) for known in _names(row))
-
-
 def _row_named(wanted: str) -> Row | None:
     """The one row with this name. Two rows with the same short name are an error that lists both."""
-    rows = [row for row in _rows_that_mention(wanted, "model") if _answers(row, wanted)]
-    exact = [row for row in rows if wanted.lower() in (known.lower() for known in _names(row))]
-    rows = exact or rows
+    plain = _plain(wanted)
+    full: list[Row] = []
+    short: list[Row] = []
+    for row in _rows_that_mention(wanted):
+        names = [_plain(known) for known in _names(row)]
+        if plain in names:
+            full.append(row)
+        elif plain in (known.rpartition("/")[2] for known in names):
+            short.append(row)
+    rows = full or short
     if len(rows) > 1:
         ids = ", ".join(row["id"] for row in rows)
         raise InputError.one("model", f"{wanted!r} names more than one model", f"write one of: {ids}")
@@ -92,9 +113,9 @@ def _row_named(wanted: str) -> Row | None:
 
 def _full_name(row: Row, wanted: str) -> str:
     """The row's own spelling of what was asked."""
-    lower = wanted.lower()
-    matching = [known for known in _names(row) if lower in (known.lower(), known.lower().rpartition("/")[2])]
-    return min(matching, key=lambda known: known.lower() != lower)
+    plain = _plain(wanted)
+    matching = [known for known in _names(row) if plain in (_plain(known), _plain(known).rpartition("/")[2])]
+    return min(matching, key=lambda known: _plain(known) != plain)
 
 
 def _config_of(row: Row) -> dict[str, Any]:
@@ -156,12 +177,22 @@ def _from_hub(wanted: str) -> ModelShape:
     if not _HUB_ID.fullmatch(wanted):
         raise _unknown(wanted, "it is neither a file, a name in the table, a size nor a hub id (owner/name)")
     try:
-        from huggingface_hub import hf_hub_download  # noqa: PLC0415  half a second that a shipped id need not pay
-
-        file = hf_hub_download(wanted, "config.json")
-    except Exception as error:
+        file = _hub_config(wanted)
+    except Exception as error:  # gated, absent, interrupted: whatever it is, the user can only name a file
         raise _unknown(wanted, f"the hub gave no config.json ({type(error).__name__})") from None
+    if file is None:
+        raise _unknown(wanted, "the hub is not reachable from here, nor is its config.json in the local cache")
     return read_shape(read_config_file(Path(file)), name=wanted, source=f"huggingface.co/{wanted} config.json.")
+
+
+def _hub_config(wanted: str) -> str | None:
+    """Path of the downloaded config.json; None when offline and not in the cache."""
+    from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache  # noqa: PLC0415  half a second
+
+    if constants.HF_HUB_OFFLINE or not _reachable(constants.ENDPOINT):
+        cached = try_to_load_from_cache(wanted, "config.json")
+        return cached if isinstance(cached, str) else None
+    return hf_hub_download(wanted, "config.json")
 
 
 def _reachable(endpoint: str) -> bool:
@@ -178,10 +209,7 @@ def _reachable(endpoint: str) -> bool:
 
 def _unknown(wanted: str, why: str) -> UnknownFact:
     near = nearest(wanted, (known for row in tomllib.loads(_table_text())["model"] for known in _names(row)))
-    fix = (
-        f"{near} Else save the model's config.json and name that file"
-        if near
-        else ("save the model's config.json and name that file, or see `headcount facts models` for the shipped ones")
-    )
+    otherwise = "save the model's config.json and name that file; `headcount facts models` lists the shipped ones"
+    fix = f"{near} Else {otherwise}" if near else otherwise
     what = f"{wanted[:100]!r} is not in the shipped table, and {why}"
     return UnknownFact([Mistake(where="model", what=what, fix=fix)])

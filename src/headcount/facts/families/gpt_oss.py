@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headcount.facts.config_file import Fields
+from headcount.facts.config_file import Fields, StandIn
 from headcount.facts.families.standard import attention, layer_windows, layers, root, runs
 from headcount.facts.model_shape import Activation, Block, ModelShape, MoeMlp
 
@@ -30,9 +30,9 @@ def read(fields: Fields, *, name: str) -> ModelShape:
 def _experts(fields: Fields) -> MoeMlp:
     count = fields.count("num_local_experts")
     active = fields.count("num_experts_per_tok", "experts_per_token")
-    if active > count:
+    if active > count and not isinstance(count, StandIn):
         fields.wrong("num_experts_per_tok", f"is {active:,}, more than num_local_experts = {count:,}", "check both")
-        active = count
+    active = min(active, count)
     return MoeMlp(
         experts=count,
         active=active,

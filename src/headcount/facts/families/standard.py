@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from headcount.facts.config_file import Fields
+from headcount.facts.config_file import Fields, StandIn
 from headcount.facts.model_shape import Activation, Attention, Block, DenseMlp, ModelShape, MoeMlp
 
 __all__ = ["activation", "attention", "dense_mlp", "experts", "layer_windows", "layers", "root", "runs"]
@@ -37,7 +37,7 @@ def layers(fields: Fields, *keys: str) -> int:
     count = fields.count(*(keys or ("num_hidden_layers",)))
     if count > _MAX_LAYERS:
         fields.wrong((keys or ("num_hidden_layers",))[0], f"is {count:,}; no model has more than {_MAX_LAYERS:,}")
-        return 1
+        return StandIn(1)
     return count
 
 
@@ -72,7 +72,9 @@ def grouped(
     fields: Fields, *, heads: int, kv_heads: int, head_dim: int, bias: bool = False, o_bias: bool = False, **more: Any
 ) -> Attention:
     """Grouped-query attention from its numbers; heads that do not share evenly are noted as a mistake."""
-    if heads % kv_heads:
+    if isinstance(heads, StandIn) or isinstance(kv_heads, StandIn):
+        kv_heads = heads
+    elif heads % kv_heads:
         what = f"is {kv_heads:,}, which does not divide num_attention_heads = {heads:,} (grouped-query attention)"
         fields.wrong("num_key_value_heads", what, "check both in the config.json")
         kv_heads = heads
@@ -94,9 +96,9 @@ def experts(fields: Fields, *, count_key: str, width_key: str, **more: Any) -> M
     """Routed experts; `num_experts_per_tok` of them run for a token."""
     count = fields.count(count_key)
     active = fields.count("num_experts_per_tok")
-    if active > count:
+    if active > count and not isinstance(count, StandIn):
         fields.wrong("num_experts_per_tok", f"is {active:,}, more than {count_key} = {count:,}", "check both")
-        active = count
+    active = min(active, count)
     act = activation(fields, "hidden_act", default="silu")
     return MoeMlp(experts=count, active=active, width=fields.count(width_key), activation=act, **more)
 
