@@ -169,8 +169,8 @@ def _shape(case: str):
 
 def test_every_family_has_a_small_config():
     covered = {str(_config(case)["model_type"]) for case in SMALL}
-    multimodal = {"gemma3", "llama4"}  # a text_config inside: tested below
-    assert covered >= set(FAMILIES) - NOT_IN_TRANSFORMERS - multimodal
+    with_vision = {family for family, file in FAMILIES.items() if file == "with_vision"}  # tested below
+    assert covered >= set(FAMILIES) - NOT_IN_TRANSFORMERS - with_vision
 
 
 @pytest.mark.parametrize("case", SMALL)
@@ -241,13 +241,24 @@ def test_adapters_count_as_peft_does(case, targets):
     assert ours == sum(p.numel() for name, p in adapted.named_parameters() if "lora_" in name)
 
 
-@pytest.mark.parametrize("model_type", ["gemma3", "llama4"])
-def test_multimodal_config_counts_its_text_model_alone(model_type):
-    inner = "gemma3_text" if model_type == "gemma3" else "llama4_text"
-    text = _config(inner)
-    shape = read_shape({"model_type": model_type, "text_config": text}, name="m", source="a test.")
-    assert parameters(shape) == _count(_module(inner))
+@pytest.mark.parametrize(
+    ("model_type", "text_case"),
+    [("gemma3", "gemma3_text"), ("llama4", "llama4_text"), ("mistral3", "mistral"), ("kimi_k25", "kimi_k2")],
+)
+def test_vision_language_config_counts_its_language_model_alone(model_type, text_case):
+    config = {"model_type": model_type, "text_config": _config(text_case)}
+    shape = read_shape(config, name="m", source="a test.")
+    assert parameters(shape) == _count(_module(text_case))
     assert "vision tower is not counted" in shape.source
+
+
+def test_gemma_3_4b_config_as_released_leaves_out_what_the_class_defaults_say():
+    # huggingface.co/google/gemma-3-4b-it config.json, text_config
+    text = {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34}
+    shape = read_shape(
+        {"model_type": "gemma3", "text_config": text | {"sliding_window": 1024}}, name="m", source="a test."
+    )
+    assert parameters(shape) == parameters(find_model("google/gemma-3-4b-it")) == 3_880_263_168
 
 
 # --- the shipped table -----------------------------------------------------------------------------------------------

@@ -11,12 +11,8 @@ import re
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from pathlib import Path
-from socket import getaddrinfo
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from headcount.errors import InputError, Mistake, UnknownFact, nearest
 from headcount.facts.config_file import read_config_file
@@ -25,6 +21,7 @@ from headcount.facts.model_shape import ModelShape, MoeMlp
 
 __all__ = ["find_model", "known_models", "known_sizes"]
 
+_TABLE = Path(__file__).parent / "data" / "models.toml"
 _HEADER = re.compile(r"^\[\[(?:model|size)\]\]$", re.MULTILINE)
 _SIZE = re.compile(r"\d+(?:\.\d+)?[bm](?:-a\d+(?:\.\d+)?b)?", re.IGNORECASE)
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -67,7 +64,7 @@ def _local(wanted: str) -> Path | None:
 
 @cache
 def _table_text() -> str:
-    return resources.files("headcount.facts").joinpath("data/models.toml").read_text(encoding="utf-8")
+    return _TABLE.read_text(encoding="utf-8")
 
 
 @cache
@@ -197,6 +194,10 @@ def _hub_config(wanted: str) -> str | None:
 
 def _reachable(endpoint: str) -> bool:
     """Does the hub's name resolve? Without this, an offline machine waits 23 s for the library's retries."""
+    from socket import getaddrinfo  # noqa: PLC0415  these three load half of the standard library
+    from urllib.parse import urlsplit  # noqa: PLC0415
+    from urllib.request import getproxies  # noqa: PLC0415
+
     address = urlsplit(endpoint)
     if getproxies().get(address.scheme):
         return True

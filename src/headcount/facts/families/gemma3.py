@@ -1,12 +1,6 @@
-"""What does a Gemma 3 config say? The text model: four norms, q/k norms, one full layer in six.
-
-The multimodal `gemma3` keeps the text model's keys under `text_config` and leaves out those that equal the class
-defaults of transformers' Gemma3TextConfig; the vision tower is not counted.
-"""
+"""What does a Gemma 3 config say? The text model: four norms, q/k norms, one full layer in six."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from headcount.facts.config_file import Fields
 from headcount.facts.families.standard import activation, grouped, layer_windows, layers, root, runs
@@ -16,15 +10,7 @@ __all__ = ["read"]
 
 
 def read(fields: Fields, *, name: str) -> ModelShape:
-    """Text-only or multimodal; the second is read as its text model, and says so."""
-    if fields.values.get("model_type") != "gemma3":
-        return _read_text(fields, name=name)
-    text = fields.child("text_config")
-    shape = _read_text(text, name=name)
-    return replace(shape, family="gemma3", source="(text model; the vision tower is not counted)")
-
-
-def _read_text(fields: Fields, *, name: str) -> ModelShape:
+    """Absent keys have the defaults of Gemma3TextConfig: gemma-3-4b's config leaves most of them out."""
     hidden = fields.count("hidden_size")
     bias = fields.flag("attention_bias")
     act = activation(fields, "hidden_activation", default="gelu_pytorch_tanh")

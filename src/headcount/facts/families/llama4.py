@@ -1,12 +1,9 @@
 """What does a Llama 4 config say? The text model: chunked attention in three layers of four, one routed expert.
 
-Scout has experts in every layer, Maverick in every second one; a shared expert runs beside them. The vision tower of
-the multimodal `llama4` is not counted.
+Scout has experts in every layer, Maverick in every second one; a shared expert runs beside them.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from headcount.facts.config_file import Fields
 from headcount.facts.families.standard import activation, attention, experts, layer_windows, layers, root, runs
@@ -16,14 +13,6 @@ __all__ = ["read"]
 
 
 def read(fields: Fields, *, name: str) -> ModelShape:
-    """Text-only or multimodal; the second is read as its text model, and says so."""
-    if fields.values.get("model_type") != "llama4":
-        return _read_text(fields, name=name)
-    shape = _read_text(fields.child("text_config"), name=name)
-    return replace(shape, family="llama4", source="(text model; the vision tower is not counted)")
-
-
-def _read_text(fields: Fields, *, name: str) -> ModelShape:
     """`use_qk_norm` here is a norm without weights."""
     hidden = fields.count("hidden_size")
     bias = fields.flag("attention_bias")

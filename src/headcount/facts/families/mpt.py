@@ -18,6 +18,8 @@ def read(fields: Fields, *, name: str) -> ModelShape:
     inner = fields.child("attn_config")
     if inner.text("attn_type", default="multihead_attention") != "multihead_attention":
         inner.wrong("attn_type", "is not multihead_attention, the only one that this reader counts")
+    if inner.flag("qk_ln"):
+        inner.wrong("qk_ln", "is true; norms on queries and keys of MPT are not counted by this reader")
     learned = not inner.flag("alibi", default=True) and fields.flag("learned_pos_emb", default=True)
     bias = not fields.flag("no_bias", default=True)
     hidden = fields.count("d_model")
