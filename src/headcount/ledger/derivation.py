@@ -40,7 +40,7 @@ class Derived:
     @property
     def bytes(self) -> int:
         """The value as whole bytes, rounded up: a part of a byte is a byte."""
-        return math.ceil(self.value - 1e-6)
+        return self.value if isinstance(self.value, int) else math.ceil(self.value - 1e-6)
 
     @property
     def numbers(self) -> str:
