@@ -261,21 +261,38 @@ def largest_tensor(shape: ModelShape, *, scalar_head: bool = False) -> int:
 def adapter_parameters(shape: ModelShape, *, rank: int, targets: tuple[str, ...]) -> int:
     """LoRA: Σ rank × (columns + rows) over the targeted linears. `("all-linear",)` takes every linear but the head.
 
-    As in peft: experts that are stacked in one parameter are not linears, so `all-linear` leaves them out; naming the
-    head (`lm_head`) adapts it.
+    As peft 0.21 does it on transformers 5: where a family's experts are stacked in one parameter, targets named as
+    the experts' linears adapt the stack (gate and up fused, at twice the rank) and no longer a dense or shared MLP of
+    the same names. Naming the head (`lm_head`) adapts it.
     """
-    in_blocks = sum(
-        count * _adapted(block_tensors(block, hidden=shape.hidden), rank=rank, targets=targets)
-        for count, block in shape.blocks
-    )
-    return in_blocks + _adapted(root_tensors(shape), rank=rank, targets=targets)
+    expert_names = _expert_names(shape)
+    tensors = [(count, tensor) for count, block in shape.blocks for tensor in block_tensors(block, hidden=shape.hidden)]
+    tensors += [(1, tensor) for tensor in root_tensors(shape)]
+    ranks = ((count, tensor, _rank(tensor, rank, targets, expert_names)) for count, tensor in tensors)
+    return sum(count * tensor.copies * its_rank * (tensor.rows + tensor.columns) for count, tensor, its_rank in ranks)
 
 
-def _adapted(tensors: tuple[Tensor, ...], *, rank: int, targets: tuple[str, ...]) -> int:
+def _expert_names(shape: ModelShape) -> tuple[str, ...]:
+    return next((b.mlp.expert_names for _, b in shape.blocks if isinstance(b.mlp, MoeMlp) and b.mlp.expert_names), ())
+
+
+def _rank(tensor: Tensor, rank: int, targets: tuple[str, ...], expert_names: tuple[str, ...]) -> int:
+    """The rank of one tensor's adapter; 0 for none."""
     everything = "all-linear" in targets
-    return sum(
-        tensor.copies * rank * (tensor.rows + tensor.columns)
-        for tensor in tensors
-        if (everything and tensor.kind is Kind.LINEAR)
-        or (tensor.kind in (Kind.LINEAR, Kind.HEAD) and tensor.module in targets)
-    )
+    if tensor.kind is Kind.EXPERT or tensor.module in expert_names:
+        return _expert_rank(tensor, rank, everything=everything, targets=targets, expert_names=expert_names)
+    if tensor.kind is Kind.ROUTER:
+        return rank if expert_names and (everything or "gate" in targets) else 0
+    if tensor.kind is Kind.LINEAR:
+        return rank if everything or tensor.module in targets else 0
+    return rank if tensor.kind is Kind.HEAD and tensor.module in targets else 0
+
+
+def _expert_rank(
+    tensor: Tensor, rank: int, *, everything: bool, targets: tuple[str, ...], expert_names: tuple[str, ...]
+) -> int:
+    if not expert_names or tensor.kind is not Kind.EXPERT:
+        return 0
+    fused = tensor.module == "experts.gate_up_proj"
+    named = set(expert_names[:2]) <= set(targets) if fused else expert_names[2] in targets
+    return (2 if fused else 1) * rank if everything or named else 0

@@ -135,6 +135,7 @@ class MoeMlp:
     router_bias: bool = False
     router_linear: bool = False  # Llama 4: the router is a linear module, which LoRA's "all-linear" takes
     expert_bias: bool = False
+    expert_names: tuple[str, ...] = ()  # gate, up, down as LoRA targets name them; (): peft 0.21 leaves experts alone
     activation: Activation = Activation.SILU
 
     def __post_init__(self) -> None:

@@ -100,6 +100,15 @@ def test_adapters_of_rank_8_as_peft_prints_them(model, targets, printed):
     assert adapter_parameters(find_model(model), rank=8, targets=targets) == printed
 
 
+def test_all_linear_on_a_mixture_adapts_every_expert():
+    # per layer at rank 3: 128 experts of 768 with gate and up fused at rank 6, down at 3; router; q, k, v, o
+    h, m, experts, layers, r = 2_048, 768, 128, 48, 3
+    attention = r * ((h + 4_096) * 2 + (h + 512) * 2)
+    stacked = experts * (2 * r * (h + 2 * m) + r * (m + h)) + r * (h + experts)
+    shape = find_model("Qwen/Qwen3-30B-A3B")
+    assert adapter_parameters(shape, rank=r, targets=("all-linear",)) == layers * (attention + stacked)
+
+
 def test_adapters_grow_with_rank_and_never_touch_the_head_unasked():
     shape = find_model("Qwen/Qwen2.5-7B")
     assert adapter_parameters(shape, rank=16, targets=("all-linear",)) == 2 * adapter_parameters(

@@ -7,7 +7,7 @@ model that transformers builds, and not counted.
 from __future__ import annotations
 
 from headcount.facts.config_file import Fields
-from headcount.facts.families.standard import dense_mlp, experts, layers, root
+from headcount.facts.families.standard import QWEN_EXPERTS, dense_mlp, experts, layers, root
 from headcount.facts.model_shape import Attention, AttentionKind, Block, DenseMlp, ModelShape, MoeMlp
 
 __all__ = ["latent_attention", "leading_dense", "read", "routed"]
@@ -41,7 +41,13 @@ def routed(fields: Fields) -> MoeMlp:
     """`n_routed_experts` experts and `n_shared_experts` shared ones of the same width."""
     shared = fields.count("n_shared_experts", default=0, least=0)
     width = fields.count("moe_intermediate_size")
-    return experts(fields, count_key="n_routed_experts", width_key="moe_intermediate_size", shared_width=shared * width)
+    return experts(
+        fields,
+        count_key="n_routed_experts",
+        width_key="moe_intermediate_size",
+        shared_width=shared * width,
+        expert_names=QWEN_EXPERTS,
+    )
 
 
 def leading_dense(

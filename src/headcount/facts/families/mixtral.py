@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headcount.facts.config_file import Fields
-from headcount.facts.families.standard import attention, experts, layers, root
+from headcount.facts.families.standard import MIXTRAL_EXPERTS, attention, experts, layers, root
 from headcount.facts.model_shape import Block, ModelShape
 
 __all__ = ["read"]
@@ -14,6 +14,6 @@ def read(fields: Fields, *, name: str) -> ModelShape:
     hidden = fields.count("hidden_size")
     block = Block(
         attention=attention(fields, hidden=hidden, window=fields.maybe_count("sliding_window")),
-        mlp=experts(fields, count_key="num_local_experts", width_key="intermediate_size"),
+        mlp=experts(fields, count_key="num_local_experts", width_key="intermediate_size", expert_names=MIXTRAL_EXPERTS),
     )
     return root(fields, name=name, hidden=hidden, blocks=[(layers(fields), block)])

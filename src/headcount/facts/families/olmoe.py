@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headcount.facts.config_file import Fields
-from headcount.facts.families.standard import attention, experts, layers, root
+from headcount.facts.families.standard import QWEN_EXPERTS, attention, experts, layers, root
 from headcount.facts.model_shape import Block, ModelShape, QkNorm
 
 __all__ = ["read"]
@@ -15,6 +15,6 @@ def read(fields: Fields, *, name: str) -> ModelShape:
     bias = fields.flag("attention_bias")
     block = Block(
         attention=attention(fields, hidden=hidden, bias=bias, o_bias=bias, qk_norm=QkNorm.FULL_WIDTH),
-        mlp=experts(fields, count_key="num_experts", width_key="intermediate_size"),
+        mlp=experts(fields, count_key="num_experts", width_key="intermediate_size", expert_names=QWEN_EXPERTS),
     )
     return root(fields, name=name, hidden=hidden, blocks=[(layers(fields), block)])

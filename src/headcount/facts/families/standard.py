@@ -12,7 +12,18 @@ from typing import Any
 from headcount.facts.config_file import Fields, StandIn
 from headcount.facts.model_shape import Activation, Attention, Block, DenseMlp, ModelShape, MoeMlp
 
-__all__ = ["activation", "attention", "dense_mlp", "experts", "layer_windows", "layers", "root", "runs"]
+__all__ = [
+    "MIXTRAL_EXPERTS",
+    "QWEN_EXPERTS",
+    "activation",
+    "attention",
+    "dense_mlp",
+    "experts",
+    "layer_windows",
+    "layers",
+    "root",
+    "runs",
+]
 
 _ACTIVATIONS = {
     "silu": Activation.SILU,
@@ -28,6 +39,10 @@ _ACTIVATIONS = {
     "relu2": Activation.RELU_SQUARED,
 }
 
+
+# LoRA's names of stacked experts: peft 0.21, utils/transformers_weight_conversion.py, _MOE_TARGET_MODULE_MAPPING
+QWEN_EXPERTS = ("gate_proj", "up_proj", "down_proj")
+MIXTRAL_EXPERTS = ("w1", "w3", "w2")
 
 _MAX_LAYERS = 10_000  # a loop runs over the layers; the deepest known model has 126
 
