@@ -27,7 +27,11 @@ from headcount.estimate.parameters import (
 from headcount.facts.families import FAMILIES, read_shape
 from headcount.facts.models import find_model
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft 0.21 calls what transformers 5 deprecates
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # peft 0.21 calls what transformers 5 deprecates
+    pytest.mark.filterwarnings("ignore:The following rank_pattern:RuntimeWarning"),  # peft: not seen, but used
+    pytest.mark.filterwarnings("ignore:The following alpha_pattern:RuntimeWarning"),
+]
 
 ROWS = tomllib.loads(resources.files("headcount.facts").joinpath("data/models.toml").read_text("utf-8"))["model"]
 BY_ID = {row["id"]: row for row in ROWS}
