@@ -1,0 +1,198 @@
+"""Which activations are alive between forward and backward, and at the backward of one block?
+
+The laws are sums of terms, each the bytes of named tensors: `kept_per_block` is what one block keeps, `live_block` what
+its backward holds at most. Measured on PyTorch 2.13 fake tensors (tests/ground_truth).
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from headcount.estimate.adapter_activations import adapters_hump, adapters_kept
+from headcount.estimate.attention_activations import attention_kept
+from headcount.estimate.forward_pass import Pass
+from headcount.estimate.mlp_activations import mlp_kept
+from headcount.estimate.norm_activations import block_norms, final_norm, input_kept_by_norm
+from headcount.estimate.parameters import Kind, block_tensors
+from headcount.facts.model_shape import Block, DenseMlp, ModelShape
+from headcount.job.job import Checkpointing
+from headcount.ledger.derivation import Derived, derive, total
+
+__all__ = [
+    "Pass", "backward_hump", "checkpoints", "final_norm", "kept_blocks", "kept_per_block", "live_block",
+    "no_grad_trunk", "residual_bytes", "residual_gradient", "rotary_tables", "scalar_head_hump", "selective_kept", "trunk",
+]  # fmt: skip
+
+_SOURCE = "measured on PyTorch 2.13 fake tensors (tests/ground_truth)"
+
+
+def kept_per_block(block: Block, *, hidden: int, run: Pass) -> dict[str, Derived]:
+    """Bytes that one block keeps from its forward to its backward, without checkpointing."""
+    terms = block_norms(block, hidden=hidden, run=run)
+    terms |= attention_kept(block, run=run)
+    terms |= mlp_kept(block.mlp, hidden=hidden, run=run)
+    terms |= adapters_kept(block, hidden=hidden, run=run)
+    if run.autocast and run.full:
+        terms["16-bit copies of the weights"] = _cast_weights(block, hidden=hidden, run=run)
+    return terms
+
+
+def _cast_weights(block: Block, *, hidden: int, run: Pass) -> Derived:
+    """Autocast casts every linear weight once and keeps the copy until backward."""
+    linears = sum(t.numel for t in block_tensors(block, hidden=hidden) if t.kind in (Kind.LINEAR, Kind.EXPERT))
+    return derive(
+        "linear_parameters ÷ tensor × compute_bytes",
+        source=_SOURCE,
+        linear_parameters=linears,
+        tensor=run.tensor,
+        compute_bytes=run.compute_bytes,
+    )
+
+
+def backward_hump(block: Block, *, hidden: int, run: Pass) -> Derived:
+    """On top of the kept bytes while a block runs backward: two MLP gradients and the residual's: N(2·s·f + s·h)."""
+    return derive(
+        "tokens × compute_bytes × (2 × ffn_width + hidden) + adapters",
+        source=_SOURCE,
+        tokens=run.tokens,
+        compute_bytes=run.compute_bytes,
+        ffn_width=_ffn_width(block) / run.tensor,
+        hidden=hidden / run.residual_split,
+        adapters=adapters_hump(block, hidden=hidden, run=run).value,
+    )
+
+
+def _ffn_width(block: Block) -> int:
+    """f of a dense MLP; of experts the width that one token passes through."""
+    mlp = block.mlp
+    return mlp.width if isinstance(mlp, DenseMlp) else mlp.active * mlp.width + mlp.shared_width
+
+
+def live_block(block: Block, *, hidden: int, run: Pass) -> dict[str, Derived]:
+    """What a recomputed block's backward holds beside the checkpoints: kept terms, hump, less its own input."""
+    terms = kept_per_block(block, hidden=hidden, run=run)
+    terms["gradients inside the block"] = backward_hump(block, hidden=hidden, run=run)
+    shared = input_kept_by_norm(block, hidden=hidden, run=run)
+    if shared.value:
+        terms["input, already a checkpoint"] = derive("−shared", source=_SOURCE, shared=shared.value)
+    if run.kernels.reentrant:
+        terms["re-entrant copy"] = residual_gradient(hidden, run=run)
+    return terms
+
+
+def checkpoints(shape: ModelShape, *, run: Pass, layer_passes: float | None = None) -> Derived:
+    """Block inputs: L·N·h × bytes of the residual stream. Activation offload leaves two in flight."""
+    layers = shape.layers if layer_passes is None else layer_passes
+    return derive(
+        "layers × tokens × hidden × residual_bytes ÷ split",
+        source=_SOURCE,
+        layers=min(layers, 2) if run.kernels.offload_checkpoints else layers,
+        tokens=run.tokens,
+        hidden=shape.hidden,
+        residual_bytes=residual_bytes(run),
+        split=run.residual_split,
+    )
+
+
+def residual_bytes(run: Pass) -> int:
+    """Of the residual stream: fp32 under autocast or after k-bit preparation, else the compute dtype."""
+    return 4 if run.autocast else max(run.compute_bytes, run.kernels.residual_bytes)
+
+
+def kept_blocks(shape: ModelShape, *, run: Pass, layer_passes: float | None = None) -> Derived:
+    """All blocks' kept bytes: what lives under the logits without checkpointing."""
+    whole = sum(count * _kept(block, shape.hidden, run) for count, block in shape.blocks)
+    layers = shape.layers if layer_passes is None else layer_passes
+    return derive("layers × bytes_per_layer", source=_SOURCE, layers=layers, bytes_per_layer=whole / shape.layers)
+
+
+def _kept(block: Block, hidden: int, run: Pass) -> float:
+    terms = kept_per_block(block, hidden=hidden, run=run)
+    if run.kernels.checkpointing is Checkpointing.SELECTIVE:
+        terms = selective_kept(block, hidden=hidden, run=run)
+    if run.kernels.checkpointing is Checkpointing.SELECTIVE_ATTENTION:
+        terms.pop("attention probabilities", None)
+    return total(terms)
+
+
+def selective_kept(block: Block, *, hidden: int, run: Pass) -> dict[str, Derived]:
+    """Selective checkpointing that keeps the outputs of every matmul and of attention, and the block's input."""
+    linears = (t for t in block_tensors(block, hidden=hidden) if t.kind in (Kind.LINEAR, Kind.EXPERT))
+    share = block.mlp.active / block.mlp.experts if not isinstance(block.mlp, DenseMlp) else 1.0
+    outputs = sum(t.rows * t.copies * (share if t.kind is Kind.EXPERT else 1) for t in linears)
+    formula = "tokens × (compute_bytes × (hidden + matmul_outputs + attention_output) + 4 × heads) ÷ tensor"
+    kept = derive(
+        formula,
+        source="outputs the policy keeps, counted; block input; attention output and its log-sum-exp",
+        tokens=run.tokens,
+        compute_bytes=run.compute_bytes,
+        hidden=hidden,
+        matmul_outputs=outputs,
+        attention_output=block.attention.o_width,
+        heads=block.attention.heads,
+        tensor=run.tensor,
+    )
+    return {"matmul outputs": kept}
+
+
+def rotary_tables(shape: ModelShape, *, run: Pass) -> Derived:
+    """cos and sin of one row and the positions: 2·T·d·s + 8·T; nothing with learned positions."""
+    attention = shape.block(0).attention
+    return derive(
+        "row_tokens × (2 × rotary_dim × compute_bytes + 8)",
+        source=_SOURCE,
+        row_tokens=0 if shape.learned_positions else run.keys / run.context,
+        rotary_dim=attention.rope_head_dim or attention.head_dim,
+        compute_bytes=run.compute_bytes,
+    )
+
+
+def trunk(shape: ModelShape, *, run: Pass, layer_passes: float | None = None) -> dict[str, Derived]:
+    """What all blocks keep under the logits: checkpoints or every block, and the rotary tables.
+
+    `layer_passes` is layers on this GPU × micro-batches in flight (pipeline); None: all layers, one micro-batch.
+    """
+    if run.kernels.checkpointing is Checkpointing.FULL:
+        kept = {"checkpoints": checkpoints(shape, run=run, layer_passes=layer_passes)}
+    else:
+        kept = {"kept blocks": kept_blocks(shape, run=run, layer_passes=layer_passes)}
+    return kept | {"rotary tables": rotary_tables(shape, run=run)}
+
+
+def residual_gradient(hidden: int, *, run: Pass) -> Derived:
+    """The gradient that travels down the residual stream: N·h·s."""
+    return derive(
+        "tokens × hidden × residual_bytes ÷ split",
+        source=_SOURCE,
+        tokens=run.tokens,
+        hidden=hidden,
+        residual_bytes=residual_bytes(run),
+        split=run.residual_split,
+    )
+
+
+def scalar_head_hump(shape: ModelShape, *, run: Pass) -> Derived:
+    """Critic or reward model at the top of its backward: max(24h, 2sf + sh)·N: final norm or last block."""
+    block = shape.block(-1)
+    return derive(
+        "tokens × max(24 × hidden, compute_bytes × (2 × ffn_width + hidden))",
+        source=_SOURCE,
+        tokens=run.tokens,
+        hidden=shape.hidden,
+        compute_bytes=run.compute_bytes,
+        ffn_width=_ffn_width(block) / run.tensor,
+    )
+
+
+def no_grad_trunk(shape: ModelShape, *, run: Pass) -> Derived:
+    """A forward without gradient: one MLP at work over the residual: N·s(3f + 4h) + 2·T·d·s + 8·T."""
+    widest = max(_ffn_width(block) for _, block in shape.blocks)
+    return derive(
+        "tokens × compute_bytes × (3 × ffn_width + 4 × hidden) + rotary",
+        source=_SOURCE,
+        tokens=run.tokens,
+        compute_bytes=run.compute_bytes,
+        ffn_width=ceil(widest / run.tensor),
+        hidden=shape.hidden,
+        rotary=rotary_tables(shape, run=run).value,
+    )
