@@ -326,6 +326,26 @@ def test_deepseek_v3_published_total_is_ours_and_the_router_correction_bias():
     assert parameters(find_model("deepseek-ai/DeepSeek-V3")) + 58 * 256 == 671_026_419_200
 
 
+def test_kimi_k2_published_total_is_ours_and_the_router_correction_bias():
+    # 1,026,408,232,448 on the hub: as for DeepSeek-V3, 384 numbers in each of 60 layers
+    assert parameters(find_model("moonshotai/Kimi-K2-Instruct")) + 60 * 384 == 1_026_408_232_448
+
+
+def test_what_gemma_3_totals_have_beyond_ours_is_one_vision_tower():
+    # hub totals of the multimodal checkpoints; the projection to the text model is 1,152 × its width
+    published = {"4b": 4_300_079_472, "12b": 12_187_325_040, "27b": 27_432_406_640}
+    shapes = {size: find_model(f"google/gemma-3-{size}-pt") for size in published}
+    towers = {published[size] - parameters(shape) - 1_152 * shape.hidden for size, shape in shapes.items()}
+    assert len(towers) == 1
+
+
+def test_what_llama_4_totals_have_beyond_ours_is_one_vision_tower():
+    # hub totals of the multimodal checkpoints; both text models are 5,120 wide
+    published = {"Scout-17B-16E": 108_641_793_536, "Maverick-17B-128E": 401_583_781_376}
+    towers = {total - parameters(find_model(f"meta-llama/Llama-4-{size}")) for size, total in published.items()}
+    assert len(towers) == 1
+
+
 @pytest.mark.parametrize(
     ("model", "published"),
     [("Qwen/Qwen-7B", 7_721_324_544), ("Qwen/Qwen-14B", 14_167_290_880), ("Qwen/Qwen-72B", 72_287_920_128)],
