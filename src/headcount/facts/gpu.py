@@ -78,7 +78,7 @@ class Gpu:
         if self.usable_bytes:
             return (
                 f"{self.name}: {self.marketed_bytes / GB:g} GB architectural, {self.usable_bytes / GB:g} GB published "
-                f"as usable, {self.reported_bytes / GB:.1f} GB reported by the driver; between the last two is uncertain"
+                f"as usable, {self.reported_bytes / GB:.1f} GB reported by the driver; between the two is uncertain"
             )
         if self.reserved_bytes is None:
             return f"{self.name}: driver's total less {_ASSUMED_RESERVED_MIB} MiB assumed reserved"
