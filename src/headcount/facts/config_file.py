@@ -17,7 +17,7 @@ __all__ = ["MAX_FILE_BYTES", "Fields", "StandIn", "parse_config", "read_config_f
 
 MAX_FILE_BYTES = 5_000_000  # the largest real config.json (with per-module quantization lists) is below 1 MB
 _MAX_COUNT = 100_000_000  # ten times the largest vocabulary, width or context of any model in the table
-_FIX_COUNT = "write a whole number"
+_FIX_COUNT = "take the number from the model's own config.json"
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
@@ -89,15 +89,15 @@ class Fields:
         """True when `key` is there and not null."""
         return self.values.get(key) is not None
 
-    def count(self, *keys: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number of at least `least` under the first of `keys` that is there."""
+    def count(self, *keys: str, default: int | None = None, least: int = 1, most: int = _MAX_COUNT) -> int:
+        """A whole number from `least` to `most` under the first of `keys` that is there."""
         key = next((key for key in keys if self.given(key)), None)
         if key is None:
             return self._absent(keys[0], default)
         value = self.values[key]
         whole = isinstance(value, int) and not isinstance(value, bool)
-        if not whole or not least <= value <= _MAX_COUNT:
-            self.wrong(key, f"is {_show(value)}; must be a whole number from {least} to {_MAX_COUNT:,}", _FIX_COUNT)
+        if not whole or not least <= value <= most:
+            self.wrong(key, f"is {_show(value)}; must be a whole number from {least} to {most:,}", _FIX_COUNT)
             return StandIn(max(least, 1))
         return value
 

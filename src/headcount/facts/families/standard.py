@@ -49,11 +49,7 @@ _MAX_LAYERS = 10_000  # a loop runs over the layers; the deepest known model has
 
 def layers(fields: Fields, *keys: str) -> int:
     """The number of blocks, small enough to loop over."""
-    count = fields.count(*(keys or ("num_hidden_layers",)))
-    if count > _MAX_LAYERS:
-        fields.wrong((keys or ("num_hidden_layers",))[0], f"is {count:,}; no model has more than {_MAX_LAYERS:,}")
-        return StandIn(1)
-    return count
+    return fields.count(*(keys or ("num_hidden_layers",)), most=_MAX_LAYERS)
 
 
 def activation(fields: Fields, key: str, *, default: str) -> Activation:
