@@ -198,6 +198,7 @@ class Kernels:
     float8_linears: bool = False
     optimizer_in_backward: bool = False
     accumulate: bool = False  # gradients are present before the backward that peaks
+    reference_first: bool = True  # DPO: the frozen forward runs before the policy's, under no kept activations
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,6 +217,8 @@ class Engine:
     kv_bytes: int = 2
     eager: bool = False
     shared_prefill: bool = True
+    gathers_whole: bool = False  # generation in place gathers the whole sharded policy first
+    whole_model_sync: bool = False  # weights are gathered whole before they go to the engine, not tensor by tensor
     group: str = "train"
 
 

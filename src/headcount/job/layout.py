@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["ContextExchange", "Layout", "Shard"]
+__all__ = ["ContextExchange", "Layout", "Load", "Shard"]
 
 
 class Shard(StrEnum):
@@ -33,6 +33,15 @@ class Shard(StrEnum):
     def divides_optimizer(self) -> bool:
         """True from ZeRO-1 on."""
         return self.divides_gradients or self is Shard.ZERO1
+
+
+class Load(StrEnum):
+    """Where whole models are while they load, before sharding."""
+
+    SHARDS = "shards"  # meta-device initialisation: every rank reads its own shard
+    HOST_RANK0 = "host-rank0"  # one whole copy per node on the host
+    HOST_EVERY_RANK = "host-every-rank"  # one whole copy per rank on the host
+    DEVICE = "device"  # whole on the GPU, then sharded
 
 
 class ContextExchange(StrEnum):
@@ -64,6 +73,7 @@ class Layout:
     layer_split: int = 1  # naive device_map split: divides weights and checkpoints over GPUs, nothing else
     offload_parameters: bool = False  # to the host, fetched block by block
     offload_optimizer: bool = False  # optimizer state and step on the host
+    load: Load = Load.SHARDS
     offload_between_phases: bool = False  # on the host outside the phase that uses it (verl param/optimizer_offload)
 
     @property

@@ -73,6 +73,7 @@ class Row:
     reads: tuple[str, ...] = ()
     terms: tuple[tuple[str, Derived], ...] = ()
     note: str = ""
+    allocator: bool = True  # False: not the trainer's tensors (CUDA context, NCCL, the engine's process)
 
     @property
     def bytes(self) -> int:
@@ -101,13 +102,23 @@ class Moment:
 
     @property
     def bytes(self) -> int:
-        """Sum of the rows alive (p50): the allocated level."""
+        """Sum of the rows alive (p50), the engine's and the driver's included."""
         return sum(row.bytes for row in self.rows)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What the trainer's caching allocator holds of them."""
+        return sum(row.bytes for row in self.rows if row.allocator)
 
     @property
     def band(self) -> Band:
         """Rows' bands added in quadrature."""
         return sum((row.band for row in self.rows), start=Band.exactly(0))
+
+    @property
+    def allocated_band(self) -> Band:
+        """The band of the allocator's rows."""
+        return sum((row.band for row in self.rows if row.allocator), start=Band.exactly(0))
 
     @property
     def label(self) -> str:
