@@ -106,6 +106,9 @@ SMALL = {
     | {key: _MLA[key] for key in ("moe_intermediate_size", "n_routed_experts", "n_shared_experts")}
     | {"num_experts_per_tok": 2, "first_k_dense_replace": 2, "head_dim": 32, "use_qk_norm": True},
     "glm_moe_dsa": _MLA | {"q_lora_rank": 24, "index_n_heads": 2, "index_head_dim": 16},
+    "glm_moe_dsa-shared": _MLA
+    | {"model_type": "glm_moe_dsa", "q_lora_rank": 24, "index_n_heads": 2, "index_head_dim": 16}
+    | {"num_hidden_layers": 9, "index_topk_freq": 4, "index_skip_topk_offset": 3, "first_k_dense_replace": 3},
     "gpt_oss": _LLAMA | {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16},
     "falcon": _FALCON | {"max_position_embeddings": 32},
     "falcon-serial": _FALCON | {"model_type": "falcon", "parallel_attn": False, "bias": True, "multi_query": False},

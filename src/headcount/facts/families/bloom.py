@@ -28,7 +28,7 @@ def read(fields: Fields, *, name: str) -> ModelShape:
         width=4 * hidden,
         gated=False,
         bias=True,
-        activation=Activation.GELU_PYTHON,
+        activation=Activation.GELU,
         up_name="dense_h_to_4h",
         down_name="dense_4h_to_h",
     )
