@@ -52,7 +52,13 @@ def test_total_is_root_and_blocks():
         ("deepseek-ai/DeepSeek-V3", 37.0),  # arXiv:2412.19437: 37B
         ("Qwen/Qwen3-30B-A3B", 3.3),  # model card: 3.3B
         ("Qwen/Qwen3-235B-A22B", 22.0),  # model card: 22B
+        ("deepseek-ai/DeepSeek-V2", 21.0),  # arXiv:2405.04434: 21B
+        ("Qwen/Qwen2-57B-A14B", 14.2),  # arXiv:2407.10671: 14B
+        ("Qwen/Qwen3-Coder-480B-A35B-Instruct", 35.0),  # model card: 35B
+        ("moonshotai/Kimi-K2-Instruct", 32.5),  # model card: 32B
+        ("meta-llama/Llama-4-Scout-17B-16E", 17.0),  # model card: 17B
         ("openai/gpt-oss-120b", 5.1),  # model card: 5.1B
+        ("openai/gpt-oss-20b", 3.6),  # model card: 3.6B
     ],
 )
 def test_active_parameters_are_those_that_the_papers_print(model, printed_b):
