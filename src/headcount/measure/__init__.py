@@ -1,0 +1,1 @@
+"""What happened, held against what was planned."""
