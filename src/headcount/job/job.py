@@ -108,6 +108,7 @@ class Source:
 
     origin: Origin
     text: str
+    value: object = None
     alternatives: tuple[object, ...] = ()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headcount.estimate.activations import Pass
-from headcount.estimate.sharding import Unsharded, in_flight_micro_batches, unsharded
 from headcount.estimate.model_state import stage_layers
+from headcount.estimate.sharding import Unsharded, in_flight_micro_batches, unsharded
 from headcount.job.job import Job, MicroBatch, Network, Tuning
 from headcount.job.layout import Layout, Shard
 

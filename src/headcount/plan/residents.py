@@ -32,6 +32,7 @@ def residents(job: Job) -> tuple[Resident, ...]:
     if job.engine is not None:
         policy = job.networks[Role.POLICY]
         shared = job.engine.placement is EnginePlacement.SHARED
+        whose = "the policy itself" if shared else f"a second copy, {job.engine.placement}"
         people.append(
             Resident(
                 role=Role.GENERATOR,
@@ -41,7 +42,7 @@ def residents(job: Job) -> tuple[Resident, ...]:
                 trained_parameters=0,
                 group=job.engine.group,
                 weights_of=Role.POLICY if shared else None,
-                note=f"{job.engine.name}: {'the policy itself' if shared else 'a second copy, ' + job.engine.placement}",
+                note=f"{job.engine.name}: {whose}",
             )
         )
     return tuple(people)

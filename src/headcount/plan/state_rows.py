@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from headcount.estimate import model_state
 from headcount.estimate.model_state import Held, held, held_adapters
@@ -85,10 +86,10 @@ def state_rows(network: Network, layout: Layout, phase: Phase, states: frozenset
 def _weight_rows(network: Network, layout: Layout, phase: Phase, shrinks: tuple[str, ...]) -> Iterator[Row]:
     role = network.role
 
-    def row(item: str, amount: Derived, key: str, **more: object) -> Row:
+    def row(item: str, amount: Derived, key: str, **more: Any) -> Row:
         return Row(
             phase=phase, role=role, item=item, amount=amount, shrinks_with=shrinks, reads=(f"{role}.{key}",), **more
-        )  # type: ignore[arg-type]
+        )
 
     if network.tuning is Tuning.FULL:
         numbers = held(network.shape, layout, scalar_head=network.scalar_head)
@@ -205,5 +206,6 @@ def _offloaded_parts(network: Network, layout: Layout, phase: Phase, states: fro
 
 
 def _per_node(row: Row, ranks: int) -> Row:
-    amount = Derived(row.amount.value * ranks, f"ranks_per_node × ({row.amount.formula})", (("ranks_per_node", ranks), *row.amount.inputs))  # fmt: skip
+    inputs = (("ranks_per_node", ranks), *row.amount.inputs)
+    amount = Derived(row.amount.value * ranks, f"ranks_per_node × ({row.amount.formula})", inputs)
     return replace(row, amount=amount, item=f"{row.item} on the host", basis=Basis.EXACT, shrinks_with=("shard",))

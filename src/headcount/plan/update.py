@@ -7,11 +7,12 @@ gone before the first block is recomputed, so logits and block compete and never
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from headcount.estimate import activations, logits, sharding
 from headcount.estimate.activations import Pass
-from headcount.estimate.model_state import Held, dequantised_copy
+from headcount.estimate.model_state import dequantised_copy
 from headcount.estimate.parameters import block_parameters, parameters
 from headcount.estimate.sharding import Unsharded
 from headcount.facts.model_shape import ModelShape
@@ -51,10 +52,10 @@ class _Update:
     def checkpointed(self) -> bool:
         return self.run.kernels.checkpointing is Checkpointing.FULL
 
-    def row(self, item: str, amount: Derived, **more: object) -> Row:
-        return Row(phase=Phase.UPDATE, role=self.network.role, item=item, amount=amount, **more)  # type: ignore[arg-type]
+    def row(self, item: str, amount: Derived, **more: Any) -> Row:
+        return Row(phase=Phase.UPDATE, role=self.network.role, item=item, amount=amount, **more)
 
-    def activation(self, item: str, amount: Derived, *reads: str, tensor: bool = False, **more: object) -> Row:
+    def activation(self, item: str, amount: Derived, *reads: str, tensor: bool = False, **more: Any) -> Row:
         shrinks = (*_ACTIVATION, "tensor") if tensor else _ACTIVATION
         return self.row(item, amount, shrinks_with=shrinks, reads=("update.micro_batch", *reads), **more)
 
