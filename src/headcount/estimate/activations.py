@@ -20,7 +20,8 @@ from headcount.ledger.derivation import Derived, derive, total
 
 __all__ = [
     "Pass", "backward_hump", "checkpoints", "final_norm", "kept_blocks", "kept_per_block", "live_block",
-    "no_grad_trunk", "residual_bytes", "residual_gradient", "rotary_tables", "scalar_head_hump", "selective_kept", "trunk",
+    "no_grad_trunk", "residual_bytes", "residual_gradient", "rotary_tables", "scalar_head_hump", "selective_kept",
+    "trunk",
 ]  # fmt: skip
 
 _SOURCE = "measured on PyTorch 2.13 fake tensors (tests/ground_truth)"
@@ -30,7 +31,7 @@ def kept_per_block(block: Block, *, hidden: int, run: Pass) -> dict[str, Derived
     """Bytes that one block keeps from its forward to its backward, without checkpointing."""
     terms = block_norms(block, hidden=hidden, run=run)
     terms |= attention_kept(block, run=run)
-    terms |= mlp_kept(block.mlp, hidden=hidden, run=run)
+    terms |= mlp_kept(block, hidden=hidden, run=run)
     terms |= adapters_kept(block, hidden=hidden, run=run)
     if run.autocast and run.full:
         terms["16-bit copies of the weights"] = _cast_weights(block, hidden=hidden, run=run)

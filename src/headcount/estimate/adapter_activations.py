@@ -33,7 +33,9 @@ def adapters_kept(block: Block, *, hidden: int, run: Pass) -> dict[str, Derived]
     if run.adapter is None:
         return {}
     linears = tuple(adapted_linears(block, hidden=hidden, run=run))
-    own_copy = run.adapter.weight_bytes != run.compute_bytes or run.adapter.dropout > 0
+    dropout = run.adapter.dropout > 0
+    mask_bytes = (run.adapter.weight_bytes if run.on_cpu else 1) if dropout else 0
+    own_copy = run.adapter.weight_bytes != run.compute_bytes or dropout
     return {
         "adapter activations": derive(
             "tokens × (adapters × rank × adapter_bytes + input_widths × bytes_per_input)",
@@ -43,7 +45,7 @@ def adapters_kept(block: Block, *, hidden: int, run: Pass) -> dict[str, Derived]
             rank=run.adapter.rank,
             adapter_bytes=run.adapter.weight_bytes,
             input_widths=sum(linear.columns for linear in linears),
-            bytes_per_input=own_copy * run.adapter.weight_bytes + (run.adapter.dropout > 0) * run.dropout_mask_bytes,
+            bytes_per_input=own_copy * run.adapter.weight_bytes + mask_bytes,
         )
     }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import ceil
 
 from headcount.estimate.forward_pass import Pass
+from headcount.estimate.norm_activations import multiplies_in_fp32
 from headcount.facts.model_shape import Attention, AttentionKind, Block, Norm, QkNorm
 from headcount.job.job import AttentionKernel
 from headcount.ledger.derivation import Derived, derive
@@ -51,47 +52,78 @@ def _widths(attention: Attention, run: Pass) -> dict[str, float]:
 
 
 def _separate(attention: Attention, run: Pass) -> dict[str, Derived]:
-    """Rotated q and k, v and the output, each once."""
-    formula = "tokens × compute_bytes × (q_width + k_width + v_width + o_width)"
-    return {"queries, keys, values, output": derive(formula, source=_SOURCE, **_widths(attention, run))}
+    """Rotated q and k, v and the output, each once; a rotary part that is joined on has the output copied once more."""
+    formula = "tokens × compute_bytes × (q_width + k_width + v_width + output_copies × o_width)"
+    copies = _output_copies(attention, run)
+    widths = _widths(attention, run)
+    return {"queries, keys, values, output": derive(formula, source=_SOURCE, **widths, output_copies=copies)}
+
+
+def _output_copies(attention: Attention, run: Pass) -> int:
+    """Joined q is contiguous by head, so is sdpa's output, and the output projection wants a copy by token."""
+    joined = attention.joined_rotary and run.attention_kernel(attention) is not AttentionKernel.EAGER
+    return 2 if joined else 1
 
 
 def _fused(attention: Attention, run: Pass) -> dict[str, Derived]:
-    """One projection makes q, k and v: values stay views of it, so all of it stays alive.
+    """One projection makes q, k and v: the values stay a view of it, so all of it stays alive.
 
-    With rotary embeddings the rotated q and k are copies beside it and the output is copied once more; GPT-2 has none.
+    With rotary embeddings the rotated q and k are copies beside it; GPT-2 has none. Eager attention copies the values,
+    too, and lets go of the projection.
     """
-    widths = _widths(attention, run)
-    if attention.qkv_name == "c_attn":
+    eager = run.attention_kernel(attention) is AttentionKernel.EAGER
+    if attention.qkv_name == "c_attn" or eager or run.expands_kv(attention):
         return _separate(attention, run)
     heads, kv_heads = local_heads(attention, run.tensor)
-    fused = heads * attention.head_dim + kv_heads * (
-        attention.head_dim + (attention.value_head_dim or attention.head_dim)
-    )
-    if run.expands_kv(attention):
-        formula = "tokens × compute_bytes × (q_width + k_width + v_width + o_width)"
-        return {"queries, keys, values, output": derive(formula, source=_SOURCE, **widths)}
+    value_dim = attention.value_head_dim or attention.head_dim
+    widths = _widths(attention, run)
     del widths["v_width"]
-    formula = "tokens × compute_bytes × (fused_width + q_width + k_width + 2 × o_width)"
-    return {"queries, keys, values, output": derive(formula, source=_SOURCE, **widths, fused_width=fused)}
+    formula = "tokens × compute_bytes × (fused_width + q_width + k_width + output_copies × o_width)"
+    kept = derive(
+        formula,
+        source=_SOURCE,
+        **widths,
+        fused_width=heads * attention.head_dim + kv_heads * (attention.head_dim + value_dim),
+        output_copies=_output_copies(attention, run),
+    )
+    return {"queries, keys, values, output": kept}
 
 
 def _latent(attention: Attention, run: Pass) -> dict[str, Derived]:
-    """MLA: latents and their norms, then per-head q, k (both concatenated with the rotary part), v and output."""
-    widths = _widths(attention, run)
+    """MLA: latents with their norms, then per-head q, k (both joined with the rotary part), v and output.
+
+    A CPU has no kernel for values narrower than queries: it scales q and k, and keeps them and v, in fp32.
+    """
     latents = (attention.q_lora_rank or 0) + attention.kv_lora_rank
-    return {
-        "queries, keys, values, output": derive(
-            "tokens × compute_bytes × (q_width + k_width + v_width + o_width)", source=_SOURCE, **widths
-        ),
+    norms = 2 if attention.q_lora_rank else 1
+    kept = (4 + run.compute_bytes if run.full else 4) + run.compute_bytes
+    return _latent_heads(attention, run) | {
         "latents": derive(
-            "tokens × (4 + 2 × compute_bytes) × latents",
+            "tokens × (bytes_per_latent × latents + 4 × norms)",
             source=_SOURCE,
             tokens=run.tokens,
-            compute_bytes=run.compute_bytes,
+            bytes_per_latent=kept,
             latents=latents,
-        ),
+            norms=norms,
+        )
     }
+
+
+def _latent_heads(attention: Attention, run: Pass) -> dict[str, Derived]:
+    return {
+        "queries, keys, values, output": derive(
+            "tokens × (inner_bytes × (q_width + k_width + v_width) + compute_bytes × o_width)",
+            source=_SOURCE,
+            **_widths(attention, run),
+            inner_bytes=4 if _falls_to_math(attention, run) else run.compute_bytes,
+        )
+    }
+
+
+def _falls_to_math(attention: Attention, run: Pass) -> bool:
+    """No fused CPU kernel takes values narrower than queries."""
+    narrow = (attention.value_head_dim or attention.head_dim) != attention.head_dim
+    return run.on_cpu and narrow and run.attention_kernel(attention) is not AttentionKernel.EAGER
 
 
 def _qk_norms(block: Block, run: Pass) -> dict[str, Derived]:
@@ -102,7 +134,7 @@ def _qk_norms(block: Block, run: Pass) -> dict[str, Derived]:
     heads, kv_heads = local_heads(attention, run.tensor)
     per_head = attention.qk_norm is QkNorm.PER_HEAD
     gemma = block.norm is Norm.RMS_PLUS_ONE
-    kept = (4 if gemma or run.autocast else run.compute_bytes) if run.full else 0
+    kept = (4 if multiplies_in_fp32(block) or run.autocast else run.compute_bytes) if run.full else 0
     formula = "tokens × ((4 + normalised_bytes) × qk_width + 4 × statistics) + 4 × constants"
     return {
         "query and key norms": derive(
@@ -119,6 +151,9 @@ def _qk_norms(block: Block, run: Pass) -> dict[str, Derived]:
 
 def _scores(attention: Attention, run: Pass) -> dict[str, Derived]:
     heads, _ = local_heads(attention, run.tensor)
+    if _falls_to_math(attention, run):
+        scores = derive("4 × heads × tokens × keys", source=_SOURCE, heads=heads, tokens=run.tokens, keys=run.keys)
+        return {"attention probabilities": scores}
     if run.attention_kernel(attention) is AttentionKernel.EAGER:
         return {"attention probabilities": _probabilities(attention, heads, run)}
     statistics = derive("4 × heads × tokens", source="fp32, one a query and head", heads=heads, tokens=run.tokens)
@@ -137,15 +172,19 @@ def _scores(attention: Attention, run: Pass) -> dict[str, Derived]:
 
 
 def _probabilities(attention: Attention, heads: int, run: Pass) -> Derived:
-    """Eager: fp32 probabilities and their 16-bit cast; GPT-2 stays in the compute dtype; a soft cap keeps its tanh."""
+    """Eager: fp32 probabilities and their 16-bit cast; a soft cap keeps its tanh.
+
+    GPT-2 and gpt-oss stay in the compute dtype; gpt-oss has one more column, the sink, and keeps the maximum's index.
+    """
     s = run.compute_bytes
-    upcast = attention.qkv_name != "c_attn" or not attention.fused_qkv
+    upcast = not attention.sinks and attention.qkv_name != "c_attn"
     per_score = (4 + s if s < 4 else 4) if upcast else s
     return derive(
-        "heads × tokens × keys × bytes_per_score",
+        "heads × tokens × ((keys + sinks) × bytes_per_score + 8 × sinks)",
         source=_SOURCE,
         heads=heads,
         tokens=run.tokens,
         keys=run.keys,
         bytes_per_score=per_score + (s if attention.softcap else 0),
+        sinks=int(attention.sinks),
     )

@@ -25,7 +25,7 @@ class Pass:
     adapter: Adapter | None = None
     autocast: bool = False  # fp32 weights under 16-bit autocast
     quantised_base: bool = False  # bitsandbytes linears keep their input though frozen
-    dropout_mask_bytes: int = 1  # CUDA; on a CPU the mask has the adapter's dtype
+    on_cpu: bool = False  # kernels differ: dropout masks, LayerNorm statistics, attention of MLA
     tensor: int = 1
     sequence_parallel: bool = False
     context: int = 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import ceil
 
 from headcount.estimate.forward_pass import Pass
-from headcount.facts.model_shape import Activation, DenseMlp, MoeMlp
+from headcount.facts.model_shape import Activation, AttentionKind, Block, DenseMlp, MoeMlp
 from headcount.ledger.derivation import Derived, derive
 
 __all__ = ["mlp_kept"]
@@ -21,11 +21,12 @@ _UNGATED_COPIES = {
 }
 
 
-def mlp_kept(mlp: DenseMlp | MoeMlp, *, hidden: int, run: Pass) -> dict[str, Derived]:
+def mlp_kept(block: Block, *, hidden: int, run: Pass) -> dict[str, Derived]:
     """Everything between the MLP's input (which the norms count) and its output."""
+    mlp = block.mlp
     if isinstance(mlp, DenseMlp):
         return {"mlp": _dense(mlp, run)}
-    terms = {"experts": _experts(mlp, hidden, run)}
+    terms = {"experts": _experts(mlp, hidden, run), "router": _router(block, mlp, hidden, run)}
     if mlp.shared_width:
         terms["shared experts"] = _dense(DenseMlp(width=mlp.shared_width, activation=mlp.activation), run)
     return terms
@@ -56,15 +57,39 @@ def _copies(mlp: DenseMlp, run: Pass) -> int:
 
 
 def _experts(mlp: MoeMlp, hidden: int, run: Pass) -> Derived:
-    """Grouped matmul: k(2sh + 4sm + 32 + s) + 4E per token and the group offsets, 4E."""
+    """Grouped matmul, per expert chosen: sorted input and output 2h, the gated MLP 4m (gpt-oss's clamped form 7m)."""
     return derive(
-        "tokens × (active × (2 × compute_bytes × hidden + 4 × compute_bytes × expert_width + 32 + compute_bytes)"
-        " + 4 × experts) + 4 × experts",
+        "tokens × active × compute_bytes × (2 × hidden + copies × expert_width)",
         source=_SOURCE,
         tokens=run.tokens,
         active=mlp.active,
         compute_bytes=run.compute_bytes,
         hidden=hidden,
+        copies=7 if mlp.activation is Activation.CLAMPED_SWIGLU else 4,
         expert_width=ceil(mlp.width / run.tensor),
+    )
+
+
+def _router(block: Block, mlp: MoeMlp, hidden: int, run: Pass) -> Derived:
+    """Indices and weights of the chosen (32 + s each), 4E probabilities and 4E group offsets.
+
+    Normalised weights keep their fp32 selves and their sum. DeepSeek's router reads an fp32 copy of the input; gpt-oss
+    scores only the chosen; a gate on the shared expert keeps that expert's output.
+    """
+    s = run.compute_bytes
+    clamped = mlp.activation is Activation.CLAMPED_SWIGLU
+    weight_bytes = 4 if mlp.fp32_weights else s
+    chosen = 32 + weight_bytes + (8 + s if clamped else 0) + 4 * mlp.normalised
+    token = (0 if clamped else 4 * mlp.experts) + 4 * mlp.normalised
+    token += 4 * hidden if block.attention.kind is AttentionKind.MLA else 0
+    gate = s * (hidden + 1) if mlp.shared_gate else 0
+    return derive(
+        "tokens × (active × bytes_per_choice + bytes_per_token + shared_gate) + 4 × experts",
+        source=_SOURCE,
+        tokens=run.tokens,
+        active=mlp.active,
+        bytes_per_choice=chosen,
+        bytes_per_token=token,
+        shared_gate=gate,
         experts=mlp.experts,
     )

@@ -66,6 +66,7 @@ class Attention:
     qk_norm: QkNorm = QkNorm.NONE
     window: int | None = None
     softcap: bool = False
+    joined_rotary: bool = False  # rotated and plain parts are joined (partial rotary, Phi-3): sdpa's output is copied
     sinks: bool = False  # one learned logit per head (gpt-oss)
     q_lora_rank: int | None = None  # MLA; None: queries are not compressed
     kv_lora_rank: int = 0  # MLA
@@ -132,6 +133,8 @@ class MoeMlp:
     width: int
     shared_width: int = 0  # all shared experts together; 0: none
     shared_gate: bool = False  # Qwen2-MoE: a scalar gate on the shared expert
+    normalised: bool = False  # the weights of the chosen experts are divided by their sum
+    fp32_weights: bool = False  # they multiply in fp32 (Mixtral, DeepSeek)
     router_bias: bool = False
     router_linear: bool = False  # Llama 4: the router is a linear module, which LoRA's "all-linear" takes
     expert_bias: bool = False

@@ -46,6 +46,8 @@ def routed(fields: Fields) -> MoeMlp:
         count_key="n_routed_experts",
         width_key="moe_intermediate_size",
         shared_width=shared * width,
+        normalised=fields.flag("norm_topk_prob", default=True),
+        fp32_weights=True,
         expert_names=QWEN_EXPERTS,
     )
 

@@ -14,7 +14,11 @@ def read(fields: Fields, *, name: str) -> ModelShape:
     hidden = fields.count("hidden_size")
     block = Block(
         attention=attention(
-            fields, hidden=hidden, bias=fields.flag("attention_bias", default=True), default_head_dim=128
+            fields,
+            hidden=hidden,
+            bias=fields.flag("attention_bias", default=True),
+            default_head_dim=128,
+            joined_rotary=True,
         ),
         mlp=dense_mlp(fields, fused_gate_up=True),
         norms=4 if fields.values.get("model_type") == "glm4" else 2,

@@ -23,7 +23,14 @@ def read(fields: Fields, *, name: str) -> ModelShape:
     )
     block = Block(
         attention=attention(
-            fields, hidden=hidden, bias=bias, o_bias=bias, fused_qkv=True, qkv_name="query_key_value", o_name="dense"
+            fields,
+            hidden=hidden,
+            bias=bias,
+            o_bias=bias,
+            fused_qkv=True,
+            joined_rotary=True,
+            qkv_name="query_key_value",
+            o_name="dense",
         ),
         mlp=mlp,
         norm=Norm.LAYER,

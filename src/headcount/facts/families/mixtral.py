@@ -14,6 +14,13 @@ def read(fields: Fields, *, name: str) -> ModelShape:
     hidden = fields.count("hidden_size")
     block = Block(
         attention=attention(fields, hidden=hidden, window=fields.maybe_count("sliding_window")),
-        mlp=experts(fields, count_key="num_local_experts", width_key="intermediate_size", expert_names=MIXTRAL_EXPERTS),
+        mlp=experts(
+            fields,
+            count_key="num_local_experts",
+            width_key="intermediate_size",
+            expert_names=MIXTRAL_EXPERTS,
+            normalised=True,
+            fp32_weights=True,
+        ),
     )
     return root(fields, name=name, hidden=hidden, blocks=[(layers(fields), block)])

@@ -23,7 +23,7 @@ def read(fields: Fields, *, name: str) -> ModelShape:
         down_name="fc2",
     )
     block = Block(
-        attention=attention(fields, hidden=hidden, bias=True, o_bias=True, o_name="dense"),
+        attention=attention(fields, hidden=hidden, bias=True, o_bias=True, o_name="dense", joined_rotary=True),
         mlp=mlp,
         norm=Norm.LAYER,
         norms=1,

@@ -14,7 +14,12 @@ def read(fields: Fields, *, name: str) -> ModelShape:
     hidden = fields.count("hidden_size")
     block = Block(
         attention=attention(
-            fields, hidden=hidden, fused_qkv=True, window=fields.maybe_count("sliding_window"), qkv_name="qkv_proj"
+            fields,
+            hidden=hidden,
+            fused_qkv=True,
+            joined_rotary=True,
+            window=fields.maybe_count("sliding_window"),
+            qkv_name="qkv_proj",
         ),
         mlp=dense_mlp(fields, fused_gate_up=True),
     )

@@ -108,6 +108,7 @@ def experts(fields: Fields, *, count_key: str, width_key: str, **more: Any) -> M
         fields.wrong("num_experts_per_tok", f"is {active:,}, more than {count_key} = {count:,}", "check both")
     active = min(active, count)
     act = activation(fields, "hidden_act", default="silu")
+    more.setdefault("normalised", fields.flag("norm_topk_prob"))
     return MoeMlp(experts=count, active=active, width=fields.count(width_key), activation=act, **more)
 
 
