@@ -18,7 +18,14 @@ from headcount.plan.state_rows import gradient_row, resting_rows
 from headcount.plan.update import update_moments
 from headcount.vocabulary import Basis, Phase, Role, State
 
-__all__ = ["fixed_rows", "phase_moments"]
+__all__ = [
+    "cache_file_row",
+    "engine_budget_bytes",
+    "engine_weight_bytes",
+    "host_load_row",
+    "in_place_sequences",
+    "phase_moments",
+]
 
 
 def phase_moments(job: Job, group: str, phase: Phase) -> Iterator[Moment]:
@@ -395,3 +402,8 @@ def cache_file_row(job: Job) -> Row | None:
         completion_tokens=round(job.lengths.completion_mean),
     )
     return Row(phase=Phase.CACHE, role=Role.REFERENCE, item="log-probs on disk", amount=amount, shrinks_with=("rows",))
+
+
+def engine_weight_bytes(job: Job, engine: Engine) -> int:
+    """The engine's own copy of the policy on one GPU."""
+    return _engine_weights(job, engine, Phase.GENERATE).bytes
