@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from math import ceil
 
-from headcount.estimate.adapter_activations import adapters_hump, adapters_kept
+from headcount.estimate.adapter_activations import adapters_kept
 from headcount.estimate.attention_activations import attention_kept
+from headcount.estimate.backward_activations import backward_hump, ffn_width
 from headcount.estimate.forward_pass import Pass
 from headcount.estimate.mlp_activations import mlp_kept
 from headcount.estimate.norm_activations import block_norms, final_norm, input_kept_by_norm
@@ -48,25 +49,6 @@ def _cast_weights(block: Block, *, hidden: int, run: Pass) -> Derived:
         tensor=run.tensor,
         compute_bytes=run.compute_bytes,
     )
-
-
-def backward_hump(block: Block, *, hidden: int, run: Pass) -> Derived:
-    """On top of the kept bytes while a block runs backward: two MLP gradients and the residual's: N(2·s·f + s·h)."""
-    return derive(
-        "tokens × compute_bytes × (2 × ffn_width + hidden) + adapters",
-        source=_SOURCE,
-        tokens=run.tokens,
-        compute_bytes=run.compute_bytes,
-        ffn_width=_ffn_width(block) / run.tensor,
-        hidden=hidden / run.residual_split,
-        adapters=adapters_hump(block, hidden=hidden, run=run).value,
-    )
-
-
-def _ffn_width(block: Block) -> int:
-    """f of a dense MLP; of experts the width that one token passes through."""
-    mlp = block.mlp
-    return mlp.width if isinstance(mlp, DenseMlp) else mlp.active * mlp.width + mlp.shared_width
 
 
 def live_block(block: Block, *, hidden: int, run: Pass) -> dict[str, Derived]:
@@ -181,13 +163,13 @@ def scalar_head_hump(shape: ModelShape, *, run: Pass) -> Derived:
         tokens=run.tokens,
         hidden=shape.hidden,
         compute_bytes=run.compute_bytes,
-        ffn_width=_ffn_width(block) / run.tensor,
+        ffn_width=ffn_width(block) / run.tensor,
     )
 
 
 def no_grad_trunk(shape: ModelShape, *, run: Pass) -> Derived:
     """A forward without gradient: one MLP at work over the residual: N·s(3f + 4h) + 2·T·d·s + 8·T."""
-    widest = max(_ffn_width(block) for _, block in shape.blocks)
+    widest = max(ffn_width(block) for _, block in shape.blocks)
     return derive(
         "tokens × compute_bytes × (3 × ffn_width + 4 × hidden) + rotary",
         source=_SOURCE,
