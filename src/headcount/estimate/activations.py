@@ -15,7 +15,7 @@ from headcount.estimate.forward_pass import Pass
 from headcount.estimate.mlp_activations import mlp_kept
 from headcount.estimate.norm_activations import block_norms, final_norm, input_kept_by_norm
 from headcount.estimate.parameters import Kind, block_tensors
-from headcount.facts.model_shape import Block, DenseMlp, ModelShape
+from headcount.facts.model_shape import Block, DenseMlp, ModelShape, Norm
 from headcount.job.job import Checkpointing
 from headcount.ledger.derivation import Derived, derive, total
 
@@ -155,15 +155,19 @@ def residual_gradient(hidden: int, *, run: Pass) -> Derived:
 
 
 def scalar_head_hump(shape: ModelShape, *, run: Pass) -> Derived:
-    """Critic or reward model at the top of its backward: max(24h, 2sf + sh)·N: final norm or last block."""
+    """Critic or reward model at the top of its backward: the final norm (24h; LayerNorm 3·s·h) or the last block's hump.
+
+    For Llama: N·max(24h, 2·s·f + s·h).
+    """
     block = shape.block(-1)
+    layer = shape.norm in (Norm.LAYER, Norm.LAYER_PLAIN)
     return derive(
-        "tokens × max(24 × hidden, compute_bytes × (2 × ffn_width + hidden))",
+        "max(tokens × norm_bytes × hidden, last_block)",
         source=_SOURCE,
         tokens=run.tokens,
+        norm_bytes=3 * run.compute_bytes if layer else 24,
         hidden=shape.hidden,
-        compute_bytes=run.compute_bytes,
-        ffn_width=ffn_width(block) / run.tensor,
+        last_block=backward_hump(block, hidden=shape.hidden, run=run).value,
     )
 
 
