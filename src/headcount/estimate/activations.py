@@ -6,23 +6,22 @@ its backward holds at most. Measured on PyTorch 2.13 fake tensors (tests/ground_
 
 from __future__ import annotations
 
-from math import ceil
-
 from headcount.estimate.adapter_activations import adapters_kept
 from headcount.estimate.attention_activations import attention_kept
-from headcount.estimate.backward_activations import backward_hump, ffn_width
+from headcount.estimate.backward_activations import backward_hump
 from headcount.estimate.forward_pass import Pass
 from headcount.estimate.mlp_activations import mlp_kept
+from headcount.estimate.no_grad_activations import no_grad_block
 from headcount.estimate.norm_activations import block_norms, final_norm, input_kept_by_norm
 from headcount.estimate.parameters import Kind, block_tensors
 from headcount.facts.model_shape import Block, DenseMlp, ModelShape, Norm
-from headcount.job.job import Checkpointing
+from headcount.job.job import AttentionKernel, Checkpointing
 from headcount.ledger.derivation import Derived, derive, total
 
 __all__ = [
-    "Pass", "backward_hump", "checkpoints", "final_norm", "kept_blocks", "kept_per_block", "live_block",
-    "no_grad_trunk", "residual_bytes", "residual_gradient", "rotary_tables", "scalar_head_hump", "selective_kept",
-    "trunk",
+    "Pass", "backward_hump", "checkpoints", "final_norm", "final_norm_backward", "held_masks", "kept_blocks",
+    "kept_per_block", "live_block", "no_grad_trunk", "residual_bytes", "residual_gradient", "rotary_tables",
+    "scalar_head_hump", "selective_kept", "trunk",
 ]  # fmt: skip
 
 _SOURCE = "measured on PyTorch 2.13 fake tensors (tests/ground_truth)"
@@ -137,6 +136,9 @@ def trunk(shape: ModelShape, *, run: Pass, layer_passes: float | None = None) ->
     """
     if run.kernels.checkpointing is Checkpointing.FULL:
         kept = {"checkpoints": checkpoints(shape, run=run, layer_passes=layer_passes)}
+        masks = held_masks(shape, run=run)
+        if masks.value:
+            kept["attention masks"] = masks
     else:
         kept = {"kept blocks": kept_blocks(shape, run=run, layer_passes=layer_passes)}
     return kept | {"rotary tables": rotary_tables(shape, run=run)}
@@ -155,31 +157,55 @@ def residual_gradient(hidden: int, *, run: Pass) -> Derived:
 
 
 def scalar_head_hump(shape: ModelShape, *, run: Pass) -> Derived:
-    """Critic or reward model at the top of its backward: the final norm (24h; LayerNorm 3·s·h) or the last block's hump.
-
-    For Llama: N·max(24h, 2·s·f + s·h).
-    """
-    block = shape.block(-1)
-    layer = shape.norm in (Norm.LAYER, Norm.LAYER_PLAIN)
+    """Critic or reward model at the top of its backward: the final norm or the last block: N·max(24h, 2sf + sh)."""
     return derive(
-        "max(tokens × norm_bytes × hidden, last_block)",
+        "max(final_norm, last_block)",
         source=_SOURCE,
-        tokens=run.tokens,
-        norm_bytes=3 * run.compute_bytes if layer else 24,
-        hidden=shape.hidden,
-        last_block=backward_hump(block, hidden=shape.hidden, run=run).value,
+        final_norm=final_norm_backward(shape, run=run).value,
+        last_block=backward_hump(shape.block(-1), hidden=shape.hidden, run=run).value,
     )
 
 
 def no_grad_trunk(shape: ModelShape, *, run: Pass) -> Derived:
-    """A forward without gradient: one MLP at work over the residual: N·s(3f + 4h) + 2·T·d·s + 8·T."""
-    widest = max(ffn_width(block) for _, block in shape.blocks)
+    """A forward without gradient: the widest block at work, and rotary tables. Llama: N·s(3f + 4h) + 2·T·d·s + 8·T."""
+    blocks = (no_grad_block(block, hidden=shape.hidden, run=run) for _, block in shape.blocks)
     return derive(
-        "tokens × compute_bytes × (3 × ffn_width + 4 × hidden) + rotary",
+        "widest_block + rotary_tables + masks",
+        source=_SOURCE,
+        widest_block=max(block.value for block in blocks),
+        rotary_tables=rotary_tables(shape, run=run).value,
+        masks=held_masks(shape, run=run).value,
+    )
+
+
+def final_norm_backward(shape: ModelShape, *, run: Pass) -> Derived:
+    """The final norm's backward, when the logits have gone: five fp32 temporaries, input and gradient: 24h a token.
+
+    It leads only under a narrow vocabulary or a scalar head. LayerNorm: 3·s·h.
+    """
+    layer = shape.norm in (Norm.LAYER, Norm.LAYER_PLAIN)
+    return derive(
+        "tokens × bytes_per_feature × hidden ÷ split",
         source=_SOURCE,
         tokens=run.tokens,
-        compute_bytes=run.compute_bytes,
-        ffn_width=ceil(widest / run.tensor),
+        bytes_per_feature=3 * run.compute_bytes if layer else 24,
         hidden=shape.hidden,
-        rotary=rotary_tables(shape, run=run).value,
+        split=run.residual_split,
+    )
+
+
+def held_masks(shape: ModelShape, *, run: Pass) -> Derived:
+    """Masks that checkpointed blocks hold as arguments, one a window: B·T² × s (eager) or × 1 (sdpa: boolean)."""
+    attentions = {block.attention.window: block.attention for _, block in shape.blocks}.values()
+    eager = [a for a in attentions if run.attention_kernel(a) is AttentionKernel.EAGER]
+    boolean = [a for a in attentions if a not in eager and run.masked(a)]
+    return derive(
+        "rows × queries × keys × (eager_masks × compute_bytes + boolean_masks)",
+        source=_SOURCE,
+        rows=run.rows,
+        queries=run.keys / run.context,
+        keys=run.keys,
+        eager_masks=len(eager),
+        compute_bytes=run.compute_bytes,
+        boolean_masks=len(boolean),
     )
