@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
+from headcount.errors import InputError
 from headcount.facts.gpu import Gpu
 from headcount.facts.model_shape import ModelShape
 from headcount.facts.optimizer import Optimizer
@@ -241,6 +243,18 @@ class Work:
         return max(1, round(self.rows * self.epochs / self.rows_per_step))
 
 
+class Rebuild(Protocol):
+    """What made the job and can make it again with one key changed (`job.load.Spec`)."""
+
+    def replaced(self, path: str, value: object) -> Rebuild:
+        """The same with one key changed."""
+        ...
+
+    def build(self, *, gpus: int | None = None) -> Job:
+        """The complete job."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
     """The whole question. `layouts` maps a group of GPUs (`train`, `rollout`, …) to its layout."""
@@ -263,6 +277,13 @@ class Job:
     price_per_gpu_hour: float | None = None
     host_bytes_per_node: int | None = None
     sources: Mapping[str, Source] = field(default_factory=dict)
+    spec: Rebuild | None = field(default=None, repr=False, compare=False)
+
+    def replaced(self, path: str, value: object) -> Job:
+        """The same job with one key of its file changed, on the same GPUs."""
+        if self.spec is None:
+            raise InputError.one(path, "this job was not built from a job file, so no key of it can change")
+        return self.spec.replaced(path, value).build(gpus=self.layouts["train"].gpus)
 
     @property
     def gpus(self) -> int:

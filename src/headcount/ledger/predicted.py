@@ -139,6 +139,7 @@ class Resident:
     model: str
     parameters: int
     trained_parameters: int
+    state_bytes: int  # weights, gradients, optimizer state of the whole network before any division
     group: str
     weights_of: Role | None = None
     note: str = ""

@@ -11,7 +11,7 @@ from headcount.job.job import EnginePlacement, Job, Network, Placement, Tuning
 from headcount.ledger.predicted import Resident
 from headcount.vocabulary import TABLE, Phase, Role, State, Tier
 
-__all__ = ["awake_groups", "on_device", "residents", "states_in", "trained_parameters"]
+__all__ = ["awake_groups", "on_device", "residents", "state_bytes", "states_in", "trained_parameters"]
 
 
 def trained_parameters(network: Network) -> int:
@@ -40,12 +40,31 @@ def residents(job: Job) -> tuple[Resident, ...]:
                 model=policy.shape.name,
                 parameters=parameters(policy.shape),
                 trained_parameters=0,
+                state_bytes=0 if shared else round(parameters(policy.shape) * job.engine.weight_bytes),
                 group=job.engine.group,
                 weights_of=Role.POLICY if shared else None,
                 note=f"{job.engine.name}: {whose}",
             )
         )
     return tuple(people)
+
+
+def state_bytes(network: Network) -> int:
+    """Weights, gradients and optimizer state of one whole network, before any division over GPUs."""
+    if network.placement in (Placement.ADAPTER_OFF, Placement.CACHED, Placement.NONE):
+        return 0
+    whole = parameters(network.shape, scalar_head=network.scalar_head)
+    policy, optimizer = network.precision, network.optimizer
+    if network.tuning is Tuning.FULL:
+        moment = policy.moment_bytes if optimizer.moment_bytes is None else optimizer.moment_bytes
+        each = policy.weight_bytes + policy.gradient_bytes + policy.master_bytes + optimizer.moments * moment
+        return round(whole * each)
+    base = 0.0 if network.weights_of else whole * network.frozen.weight_bytes
+    if network.adapter is None:
+        return round(base)
+    moment = network.adapter.weight_bytes if optimizer.moment_bytes is None else optimizer.moment_bytes
+    each = 2 * network.adapter.weight_bytes + optimizer.moments * moment
+    return round(base + trained_parameters(network) * each)
 
 
 def _resident(network: Network) -> Resident:
@@ -55,6 +74,7 @@ def _resident(network: Network) -> Resident:
         model=network.shape.name,
         parameters=parameters(network.shape, scalar_head=network.scalar_head),
         trained_parameters=trained_parameters(network),
+        state_bytes=state_bytes(network),
         group=network.group,
         weights_of=network.weights_of,
         note=_placement_note(network),

@@ -1,0 +1,136 @@
+"""How does a TOML file, or a mapping, become a Job, with every mistake reported at once?"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headcount.errors import InputError, Mistake
+from headcount.job.assemble import assemble, gpu_of
+from headcount.job.job import Job
+from headcount.job.schema import KEYS, flatten, mistakes_in
+
+__all__ = ["Spec", "read_spec", "spec_from"]
+
+_MOST_FILE_BYTES = 5 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """A checked job file in flat form. `build` fills in recipe and defaults; it may be called for many GPU counts."""
+
+    flat: Mapping[str, Any]
+    where: str = "job"
+    folder: Path = field(default_factory=Path)
+
+    @property
+    def gpus(self) -> int | None:
+        """The stated count; None: the fewest that fit."""
+        return self.flat.get("hardware.gpus")
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of one node."""
+        return int(self.flat.get("hardware.gpus_per_node", gpu_of(self.flat, self.where).gpus_per_node))
+
+    def replaced(self, path: str, value: object) -> Spec:
+        """The same job with one key changed; the new value is checked like any other."""
+        return _checked({**self.flat, **flatten({path: value})}, self.where, self.folder)
+
+    def build(self, *, gpus: int | None = None) -> Job:
+        """The complete Job on `gpus` cards (the file's own count when left out)."""
+        count = gpus or self.gpus
+        if count is None:
+            raise InputError.one(f"{self.where}: hardware.gpus", "the number of GPUs is not stated", "gpus = 8")
+        return assemble(self, count)
+
+    def workload_text(self) -> str:
+        """The workload in one line."""
+        job = self.build(gpus=self.gpus or self.gpus_per_node)
+        lengths, work = job.lengths, job.work
+        return (
+            f"{work.rows:,} rows, {work.epochs:g} epoch(s), prompt {lengths.prompt_mean:g} (max {lengths.prompt_max:,}), "
+            f"completion {lengths.completion_mean:g} (max {lengths.completion_max:,}) tokens, "
+            f"{work.rows_per_step:,} rows × {work.group_size} a step"
+        )
+
+
+def read_spec(path: str | os.PathLike[str], *, overrides: Sequence[str] = ()) -> Spec:
+    """Read a job file. `overrides` are `key.path=value` strings that win over the file.
+
+    Raises:
+        InputError: all mistakes of file and overrides at once.
+    """
+    file = Path(path)
+    flat = flatten(_toml(file))
+    for text in overrides:
+        flat |= _override(text)
+    return _checked(flat, str(path), file.parent)
+
+
+def spec_from(mapping: Mapping[str, Any], *, where: str = "job", overrides: Sequence[str] = ()) -> Spec:
+    """The same from a mapping as tomllib gives it."""
+    flat = flatten(mapping)
+    for text in overrides:
+        flat |= _override(text)
+    return _checked(flat, where, Path())
+
+
+def _checked(flat: dict[str, Any], where: str, folder: Path) -> Spec:
+    mistakes = mistakes_in(flat, where=where)
+    for needed, sample in (
+        ("algorithm", '"grpo"'),
+        ("policy.model", '"Qwen/Qwen2.5-7B-Instruct"'),
+        ("hardware.gpu", '"h100-sxm"'),
+    ):
+        if needed not in flat:
+            section = needed.rpartition(".")[0]
+            fix = f"[{section}]\n{needed.rpartition('.')[2]} = {sample}" if section else f"{needed} = {sample}"
+            mistakes.append(Mistake(where=f"{where}: {needed}", what="is missing", fix=fix))
+    if mistakes:
+        raise InputError(mistakes)
+    return Spec(flat=flat, where=where, folder=folder)
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    def refuse(what: str, fix: str = "") -> InputError:
+        return InputError.one(str(file), what, fix)
+
+    try:
+        if file.is_dir():
+            raise refuse("is a folder, not a job file")
+        if not file.exists():
+            raise refuse("no such file", "`headcount plan --help` shows a complete job file")
+        if not file.is_file():
+            raise refuse("is not a regular file")
+        size = file.stat().st_size
+        if size > _MOST_FILE_BYTES:
+            raise refuse(f"{size:,} bytes: a job file has at most {_MOST_FILE_BYTES:,}")
+        return tomllib.loads(file.read_text("utf-8"))
+    except UnicodeDecodeError as error:
+        raise refuse(f"not UTF-8 text (byte {error.start})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise refuse(f"not TOML: {error}") from None
+    except RecursionError:
+        raise refuse("nested too deeply") from None
+    except ValueError as error:
+        raise refuse(f"not a job file: {error}") from None
+    except OSError as error:
+        raise refuse(f"cannot be read: {error.strerror or error}") from None
+
+
+def _override(text: str) -> dict[str, Any]:
+    """`layout.tensor=2` → {"layout.tensor": 2}; a bare word is a string."""
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise InputError.one(f"--set {text}", "is not key=value", "--set layout.tensor=2")
+    try:
+        parsed = tomllib.loads(f"value = {value.strip()}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+        parsed = value.strip()
+    return flatten({key: parsed}) if key not in KEYS else {key: parsed}
