@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from headcount.estimate.forward_pass import Pass
 from headcount.estimate.parameters import Kind, Tensor, block_tensors
 from headcount.facts.model_shape import Block, DenseMlp
+from headcount.job.job import Checkpointing
 from headcount.ledger.derivation import Derived, derive
 
-__all__ = ["adapted_linears", "adapters_hump", "adapters_kept"]
+__all__ = ["adapted_linears", "adapted_mlp_gradients", "adapters_kept"]
 
 _SOURCE = "measured on PyTorch 2.13 fake tensors (tests/ground_truth)"
 
@@ -50,18 +51,40 @@ def adapters_kept(block: Block, *, hidden: int, run: Pass) -> dict[str, Derived]
     }
 
 
-def adapters_hump(block: Block, *, hidden: int, run: Pass) -> Derived:
-    """Beyond the block's own hump: 4f + 6h − 4r − 4 (fp32 adapters) or 4f − 4h − 2r − 4 (16-bit), per token."""
-    if run.adapter is None or not isinstance(block.mlp, DenseMlp) or not run.adapts(block.mlp.down_name):
-        return derive("0")
-    wide = run.adapter.weight_bytes > run.compute_bytes
+def adapted_mlp_gradients(block: Block, *, hidden: int, run: Pass) -> Derived | None:
+    """What a gated MLP with an adapter on its last linear holds beyond its kept bytes; None without such an adapter.
+
+    16-bit adapters: 2·s·f − s·r, as without adapters. fp32 adapters: 4f + 2h. Under checkpointing the end of the
+    recomputed forward holds more: 4f + 10h − 4r; with dropout 6f + 12h (fp32) or 2f + 8h (16-bit).
+    """
+    adapter, mlp = run.adapter, block.mlp
+    if adapter is None or not isinstance(mlp, DenseMlp) or not run.adapts(mlp.down_name):
+        return None
+    wide, dropout = adapter.weight_bytes > run.compute_bytes, adapter.dropout > 0
+    recomputed = run.kernels.checkpointing is Checkpointing.FULL
+    per_ffn, per_hidden, per_rank = _COEFFICIENTS[wide, dropout, recomputed]
     return derive(
-        "tokens × (4 × ffn_width + hidden_bytes × hidden − adapter_bytes × rank − 4)",
+        "tokens × (ffn_bytes × ffn_width + hidden_bytes × hidden − rank_bytes × rank) × compute_bytes ÷ 2",
         source=_SOURCE,
         tokens=run.tokens,
-        ffn_width=block.mlp.width / run.tensor,
-        hidden_bytes=6 if wide else -4,
+        ffn_bytes=per_ffn,
+        ffn_width=mlp.width / run.tensor,
+        hidden_bytes=per_hidden,
         hidden=hidden,
-        adapter_bytes=run.adapter.weight_bytes,
-        rank=run.adapter.rank,
+        rank_bytes=per_rank,
+        rank=adapter.rank,
+        compute_bytes=run.compute_bytes,
     )
+
+
+# (fp32 adapters over a 16-bit base, dropout, checkpointed): bytes per ffn feature, hidden feature and rank
+_COEFFICIENTS = {
+    (False, False, False): (4, 0, 2),
+    (False, False, True): (4, 0, 2),
+    (False, True, False): (2, 0, 0),
+    (False, True, True): (2, 8, 0),
+    (True, False, False): (4, 2, 0),
+    (True, False, True): (4, 10, 4),
+    (True, True, False): (4, 2, 0),
+    (True, True, True): (6, 12, 0),
+}

@@ -13,7 +13,7 @@ from headcount.facts.model_shape import Attention, AttentionKind, Block, Norm, Q
 from headcount.job.job import AttentionKernel
 from headcount.ledger.derivation import Derived, derive
 
-__all__ = ["attention_kept", "local_heads"]
+__all__ = ["attention_kept", "falls_to_math", "local_heads"]
 
 _SOURCE = "measured on PyTorch 2.13 fake tensors (tests/ground_truth)"
 
@@ -115,12 +115,12 @@ def _latent_heads(attention: Attention, run: Pass) -> dict[str, Derived]:
             "tokens × (inner_bytes × (q_width + k_width + v_width) + compute_bytes × o_width)",
             source=_SOURCE,
             **_widths(attention, run),
-            inner_bytes=4 if _falls_to_math(attention, run) else run.compute_bytes,
+            inner_bytes=4 if falls_to_math(attention, run) else run.compute_bytes,
         )
     }
 
 
-def _falls_to_math(attention: Attention, run: Pass) -> bool:
+def falls_to_math(attention: Attention, run: Pass) -> bool:
     """No fused CPU kernel takes values narrower than queries."""
     narrow = (attention.value_head_dim or attention.head_dim) != attention.head_dim
     return run.on_cpu and narrow and run.attention_kernel(attention) is not AttentionKernel.EAGER
@@ -151,7 +151,7 @@ def _qk_norms(block: Block, run: Pass) -> dict[str, Derived]:
 
 def _scores(attention: Attention, run: Pass) -> dict[str, Derived]:
     heads, _ = local_heads(attention, run.tensor)
-    if _falls_to_math(attention, run):
+    if falls_to_math(attention, run):
         scores = derive("4 × heads × tokens × keys", source=_SOURCE, heads=heads, tokens=run.tokens, keys=run.keys)
         return {"attention probabilities": scores}
     if run.attention_kernel(attention) is AttentionKernel.EAGER:

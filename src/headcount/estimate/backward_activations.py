@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from headcount.estimate.adapter_activations import adapters_hump
+from headcount.estimate.adapter_activations import adapted_mlp_gradients
 from headcount.estimate.attention_activations import local_heads
 from headcount.estimate.forward_pass import Pass
 from headcount.estimate.mlp_activations import mlp_kept
@@ -49,10 +49,12 @@ def _mlp_gradients(block: Block, hidden: int, run: Pass) -> float:
     gone = _norms(block, hidden, run, count=1) if _norm_behind(block) else 0.0
     if isinstance(block.mlp, MoeMlp):
         return _expert_gradients(block.mlp, hidden, run) - gone
-    adapters = adapters_hump(block, hidden=hidden, run=run).value
+    adapted = adapted_mlp_gradients(block, hidden=hidden, run=run)
+    if adapted is not None:
+        return adapted.value - gone
     width = block.mlp.width / run.tensor
     gradients = run.tokens * run.compute_bytes * width * _gradient_copies(block.mlp, run)
-    return gradients + adapters + _weight_gradient(block, hidden, run) - gone
+    return gradients + _weight_gradient(block, hidden, run) - gone
 
 
 def _gradient_copies(mlp: DenseMlp, run: Pass) -> float:
@@ -63,7 +65,7 @@ def _gradient_copies(mlp: DenseMlp, run: Pass) -> float:
     if mlp.gated and (run.kernels.fused_mlp or run.kernels.compiled):
         return 1.5
     if mlp.gated:
-        return 2 if run.full or run.adapts(mlp.down_name) else 3
+        return 2 if run.keeps_input(mlp.down_name) else 3
     return 1 if mlp.activation in (Activation.GELU, Activation.GELU_TANH) else 2
 
 

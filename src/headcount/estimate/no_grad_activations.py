@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from headcount.estimate.attention_activations import local_heads
+from headcount.estimate.attention_activations import falls_to_math, local_heads
 from headcount.estimate.forward_pass import Pass
 from headcount.facts.model_shape import Activation, AttentionKind, Block, MoeMlp
 from headcount.job.job import AttentionKernel
@@ -54,7 +54,7 @@ def _experts(mlp: MoeMlp, hidden: int, run: Pass) -> float:
     copies = 6 if mlp.activation is Activation.CLAMPED_SWIGLU else 4
     wide = k * s * (copies * ceil(mlp.width / run.tensor) + hidden)
     indices = 36 * k + s * mlp.experts + (8 * k if mlp.fp32_weights else 0)
-    shared = 0.0 if mlp.shared_gate else s * mlp.shared_width / run.tensor
+    shared = s * hidden if mlp.shared_gate else 0
     return max(weighted, wide) + indices + shared + 4 * s * hidden
 
 
@@ -72,6 +72,8 @@ def _attention(block: Block, hidden: int, run: Pass) -> float:
         widths += q + k
     if run.expands_kv(attention):
         widths += heads * (attention.head_dim + value_dim)
+    if falls_to_math(attention, run):
+        return s * widths + 4 * heads * (3 * attention.head_dim + value_dim + 2 * run.keys)
     if eager:
         return s * widths + _scores(block, heads, run)
     output = heads * value_dim * (2 if attention.joined_rotary else 1)
