@@ -7,7 +7,7 @@ its backward holds at most. Measured on PyTorch 2.13 fake tensors (tests/ground_
 from __future__ import annotations
 
 from headcount.estimate.adapter_activations import adapters_kept
-from headcount.estimate.attention_activations import attention_kept
+from headcount.estimate.attention_activations import attention_kept, context_exchange
 from headcount.estimate.backward_activations import backward_hump
 from headcount.estimate.forward_pass import Pass
 from headcount.estimate.mlp_activations import mlp_kept
@@ -19,9 +19,24 @@ from headcount.job.job import AttentionKernel, Checkpointing
 from headcount.ledger.derivation import Derived, derive, total
 
 __all__ = [
-    "Pass", "backward_hump", "checkpoints", "final_norm", "final_norm_backward", "held_masks", "kept_blocks",
-    "kept_per_block", "live_block", "no_grad_trunk", "residual_bytes", "residual_gradient", "rotary_tables",
-    "scalar_head_hump", "selective_kept", "trunk",
+    "Pass",
+    "backward_hump",
+    "checkpoints",
+    "context_exchange",
+    "final_norm",
+    "final_norm_backward",
+    "held_masks",
+    "kept_blocks",
+    "kept_per_block",
+    "live_block",
+    "no_grad_trunk",
+    "residual_bytes",
+    "residual_gradient",
+    "rotary_tables",
+    "scalar_head_hump",
+    "selective_kept",
+    "sequence_parallel_gathers",
+    "trunk",
 ]  # fmt: skip
 
 _SOURCE = "measured on PyTorch 2.13 fake tensors (tests/ground_truth)"
@@ -153,6 +168,18 @@ def residual_gradient(hidden: int, *, run: Pass) -> Derived:
         hidden=hidden,
         residual_bytes=residual_bytes(run),
         split=run.residual_split,
+    )
+
+
+def sequence_parallel_gathers(hidden: int, *, run: Pass, tensors: int) -> Derived:
+    """Full-width tensors that sequence parallelism gathers: 3 in the block at work, 2 at the head."""
+    return derive(
+        "tensors × tokens × hidden × compute_bytes",
+        source="all-gathered input, its gradient and the reduce-scatter's input",
+        tensors=tensors if run.sequence_parallel and run.tensor > 1 else 0,
+        tokens=run.tokens,
+        hidden=hidden,
+        compute_bytes=run.compute_bytes,
     )
 
 

@@ -11,9 +11,10 @@ from headcount.estimate.forward_pass import Pass
 from headcount.estimate.norm_activations import multiplies_in_fp32
 from headcount.facts.model_shape import Attention, AttentionKind, Block, Norm, QkNorm
 from headcount.job.job import AttentionKernel
+from headcount.job.layout import ContextExchange
 from headcount.ledger.derivation import Derived, derive
 
-__all__ = ["attention_kept", "falls_to_math", "local_heads"]
+__all__ = ["attention_kept", "context_exchange", "falls_to_math", "local_heads"]
 
 _SOURCE = "measured on PyTorch 2.13 fake tensors (tests/ground_truth)"
 
@@ -188,3 +189,27 @@ def _probabilities(attention: Attention, heads: int, run: Pass) -> Derived:
         bytes_per_score=per_score + (s if attention.softcap else 0),
         sinks=int(attention.sinks),
     )
+
+
+def context_exchange(block: Block, *, run: Pass, exchange: ContextExchange) -> Derived:
+    """What context parallelism adds at the block at work.
+
+    All-gather: keys and values of the whole sequence, their gradients, fp32 partial outputs. Ring: the next rank's keys
+    and values and their gradients. Ulysses: queries to output once more, re-cut from tokens to heads.
+    """
+    attention = block.attention
+    heads, kv_heads = local_heads(attention, run.tensor)
+    value_dim = attention.value_head_dim or attention.head_dim
+    kv_width = kv_heads * (attention.head_dim + value_dim)
+    source = "tensors of each exchange, counted"
+    numbers = {"tokens": run.tokens, "compute_bytes": run.compute_bytes}
+    if run.context == 1:
+        return derive("0")
+    if exchange is ContextExchange.ALL_GATHER:
+        formula = "2 × ranks × tokens × kv_width × compute_bytes + 4 × tokens × output_width"
+        width = heads * value_dim
+        return derive(formula, source=source, **numbers, ranks=run.context, kv_width=kv_width, output_width=width)
+    if exchange is ContextExchange.RING:
+        return derive("2 × tokens × kv_width × compute_bytes", source=source, **numbers, kv_width=kv_width)
+    qkvo_width = heads * (attention.head_dim + value_dim) + kv_width
+    return derive("tokens × qkvo_width × compute_bytes", source=source, **numbers, qkvo_width=qkvo_width)

@@ -23,7 +23,7 @@ __all__ = [
     "frozen_weights",
     "gradients",
     "held",
-    "held_adapters",
+    "held_adapters", "held_block",
     "nf4_bytes_per_parameter",
     "optimizer_state",
     "stage_layers",
@@ -68,6 +68,11 @@ def held(shape: ModelShape, layout: Layout, *, scalar_head: bool = False, select
     per_stage[0] += first
     per_stage[-1] += last
     return max(per_stage, key=lambda stage: stage.all)
+
+
+def held_block(block: Block, *, hidden: int, layout: Layout) -> Held:
+    """Numbers of one block on one GPU before sharding: what FSDP gathers, all local experts included."""
+    return _sum(block_tensors(block, hidden=hidden), layout, None, block.attention)
 
 
 def stage_layers(shape: ModelShape, layout: Layout) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headcount.estimate.model_state import Held, stage_layers
+from headcount.estimate.model_state import Held, held_block, stage_layers
 from headcount.estimate.parameters import block_parameters, largest_tensor, parameters, root_tensors
 from headcount.facts.model_shape import ModelShape
 from headcount.job.layout import Layout, Shard
@@ -65,12 +65,12 @@ def unsharded(
     scalar_head: bool = False,
 ) -> Unsharded:
     """The largest block and the root group of one rank. Splitting the root leaves the larger of embedding and head."""
-    block = max(block_parameters(block, hidden=shape.hidden) for _, block in shape.blocks)
+    block = max(held_block(block, hidden=shape.hidden, layout=layout).all for _, block in shape.blocks)
     tensors = root_tensors(shape, scalar_head=scalar_head)
     whole = sum(tensor.numel for tensor in tensors)
     root = max(tensor.numel for tensor in tensors) if layout.root_split else whole
     return Unsharded(
-        block=block / layout.tensor,
+        block=block,
         root=root / layout.tensor,
         layers=stage_layers(shape, layout),
         compute_bytes=compute_bytes,

@@ -11,11 +11,15 @@ from dataclasses import replace
 import pytest
 from memory_shapes import SHAPE_8B
 
-from headcount.estimate import sharding
+from headcount.estimate import activations, logits, sharding
+from headcount.estimate.activations import Pass
 from headcount.estimate.model_state import Held
 from headcount.estimate.parameters import parameters
 from headcount.estimate.sharding import unsharded
-from headcount.job.layout import Layout, Shard
+from headcount.facts.models import find_model
+from headcount.job.job import Kernels, MicroBatch
+from headcount.job.layout import ContextExchange, Layout, Shard
+from headcount.ledger.derivation import total
 
 EIGHT = Layout(gpus=8, shard=Shard.FSDP2)
 SIXTEEN_BIT = unsharded(SHAPE_8B, EIGHT, reduce_bytes=2, stored_bytes=2)
@@ -80,3 +84,46 @@ def test_loading_by_shard_costs_one_model_over_all_nodes() -> None:
     two_nodes = Layout(gpus=16, shard=Shard.FSDP2)
     per_node = sharding.host_load(SHAPE_8B, two_nodes, weight_bytes=2, every_rank=True, meta=True).value
     assert per_node * 2 == parameters(SHAPE_8B) * 2
+
+
+def test_8b_with_4096_tokens_over_8_ranks() -> None:
+    # Measured with checkpointing: logits 10.05 GB, block hump 7.37 GB; reduce in bf16.
+    micro_batch = MicroBatch(sequences=1, row_tokens=4096, logit_tokens=4096)
+    run = Pass(micro_batch=micro_batch, kernels=Kernels())
+    kept = total(activations.trunk(SHAPE_8B, run=run))
+    top = kept + activations.final_norm(SHAPE_8B, run).value + logits.peak_logits(SHAPE_8B, run=run).value
+    assert (top + sharding.fsdp_logits(SIXTEEN_BIT).value) / 1e9 == pytest.approx(10.05, abs=0.005)
+    head = logits.head_gradient(SHAPE_8B, run=run).value
+    humps = [
+        kept * (layer + 1) / 32
+        + total(activations.live_block(SHAPE_8B.block(layer), hidden=4096, run=run))
+        + sharding.fsdp_backward(SIXTEEN_BIT, layer=layer).value
+        + sharding.finished_gradients(SIXTEEN_BIT, layer=layer).value
+        + head
+        for layer in range(32)
+    ]
+    assert max(humps) / 1e9 == pytest.approx(7.37, abs=0.01)
+
+
+def test_expert_parallelism_divides_what_is_gathered() -> None:
+    moe = find_model("Qwen/Qwen3-30B-A3B")
+    whole, split = (unsharded(moe, replace(EIGHT, expert=expert)).block for expert in (1, 8))
+    assert split < whole / 6
+
+
+def test_all_gathered_context_costs_more_than_a_ring() -> None:
+    micro_batch = MicroBatch(sequences=1, row_tokens=32768, logit_tokens=32768)
+    run = Pass(micro_batch=micro_batch, kernels=Kernels(), context=8)
+    bytes_of = {
+        kind: activations.context_exchange(SHAPE_8B.block(0), run=run, exchange=kind).value for kind in ContextExchange
+    }
+    assert bytes_of[ContextExchange.ALL_GATHER] > 4 * bytes_of[ContextExchange.RING] > 0
+    assert bytes_of[ContextExchange.ULYSSES] > 0
+
+
+def test_sequence_parallelism_gathers_full_width_tensors() -> None:
+    micro_batch = MicroBatch(sequences=1, row_tokens=1024, logit_tokens=1024)
+    run = Pass(micro_batch=micro_batch, kernels=Kernels(), tensor=4, sequence_parallel=True)
+    gathers = activations.sequence_parallel_gathers
+    assert gathers(4096, run=run, tensors=3).value == 3 * 1024 * 4096 * 2
+    assert gathers(4096, run=replace(run, sequence_parallel=False), tensors=3).value == 0
