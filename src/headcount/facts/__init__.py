@@ -1,1 +1,1 @@
-"""What is true: model shapes, GPUs, links, prices, precisions, recipes. Data in `data/*.toml`, each row with its source."""
+"""What is true: model shapes, GPUs, prices, precisions, recipes. Data in `data/*.toml`, each row with its source."""

@@ -1,7 +1,7 @@
 """Which settings does a framework use where its user wrote nothing?
 
-Recipes are data (recipes.toml). A setting may hold only for some tunings, algorithms, layouts; the last one that applies
-wins. One with `alternatives` is an assumption: the plan tries the others and widens its band.
+Recipes are data (recipes.toml). A setting may hold only for some tunings, algorithms, layouts; the last one that
+applies wins. One with `alternatives` is an assumption: the plan tries the others and widens its band.
 """
 
 from __future__ import annotations

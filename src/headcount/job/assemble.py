@@ -207,7 +207,9 @@ def _micro_batch(
         )
     else:
         return beside
-    return MicroBatch(sequences=_whole_pairs(sequences, algorithm) if tokens else sequences, row_tokens=row, logit_tokens=logit_tokens, rows=rows)  # fmt: skip
+    if tokens is not None:
+        sequences = _whole_pairs(sequences, algorithm)
+    return MicroBatch(sequences=sequences, row_tokens=row, logit_tokens=logit_tokens, rows=rows)
 
 
 def _whole_pairs(sequences: int, algorithm: Algorithm) -> int:

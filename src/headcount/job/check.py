@@ -154,7 +154,8 @@ def _experts(job: Job, layout: Layout, at: str) -> Iterator[Mistake]:
         what = f"expert = {layout.expert} does not divide {mixtures[0].experts} experts"
         yield Mistake(where=f"{at}.expert", what=what, fix=f"expert = {_divisor(mixtures[0].experts, layout.expert)}")
     elif layout.data * layout.context * layout.tensor % layout.expert:
-        what = f"expert = {layout.expert} does not divide the {layout.data * layout.context * layout.tensor} ranks that share a stage"
+        ranks = layout.data * layout.context * layout.tensor
+        what = f"expert = {layout.expert} does not divide the {ranks} ranks that share a stage"
         yield Mistake(where=f"{at}.expert", what=what, fix="expert = 1")
 
 
@@ -200,5 +201,6 @@ def _engine(job: Job, where: str) -> Iterator[Mistake]:
         what = f"engine_tensor = {engine.tensor} does not divide the {heads} heads of {job.policy.shape.name}"
         yield Mistake(where=f"{at}.engine_tensor", what=what, fix=f"engine_tensor = {_divisor(heads, engine.tensor)}")
     if layout.gpus % (engine.tensor * engine.pipeline):
-        what = f"{layout.gpus} GPUs are not whole replicas of engine_tensor {engine.tensor} × engine_pipeline {engine.pipeline}"
+        ranks = f"engine_tensor {engine.tensor} × engine_pipeline {engine.pipeline}"
+        what = f"{layout.gpus} GPUs are not whole replicas of {ranks}"
         yield Mistake(where=f"{at}.engine_tensor", what=what, fix="engine_tensor = 1")

@@ -1,7 +1,7 @@
 """What does a job use where neither its file nor its recipe says anything?
 
-The default workload is the one that `compare` prints: 10,000 rows, one epoch, prompt 512, completion mean 512 cap 1,024,
-128 prompts × 8 a step.
+The default workload is the one that `compare` prints: 10,000 rows, one epoch, prompt 512, completion mean 512 cap
+1,024, 128 prompts × 8 a step.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class Spec:
         job = self.build(gpus=self.gpus or self.gpus_per_node)
         lengths, work = job.lengths, job.work
         return (
-            f"{work.rows:,} rows, {work.epochs:g} epoch(s), prompt {lengths.prompt_mean:g} (max {lengths.prompt_max:,}), "
-            f"completion {lengths.completion_mean:g} (max {lengths.completion_max:,}) tokens, "
+            f"{work.rows:,} rows × {work.epochs:g} epochs, prompt {lengths.prompt_mean:g} (max {lengths.prompt_max:,}) "
+            f"and completion {lengths.completion_mean:g} (max {lengths.completion_max:,}) tokens, "
             f"{work.rows_per_step:,} rows × {work.group_size} a step"
         )
 

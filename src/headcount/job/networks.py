@@ -113,7 +113,7 @@ def _reward(rewards: list[Mapping[str, Any]], policy: Network, algorithm: Algori
 
 
 def _critic(settings: Settings, policy: Network, reward: Network | None, group: str) -> Network:
-    """As large as the reward model it starts from, else as the policy; a shared trunk is an adapter and a scalar head."""
+    """As large as the reward model it starts from, else as the policy; a shared trunk: an adapter and a scalar head."""
     trunk = settings.get("critic.trunk")
     if trunk is not None:
         shape = policy.shape if trunk == "policy" else (reward or policy).shape

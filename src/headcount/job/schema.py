@@ -300,7 +300,8 @@ def _reward_mistakes(value: Value, at: str) -> Iterator[Mistake]:
             yield Mistake(where=f"{here}.{useless[0]}", what=what, fix='remove it, or kind = "model"')
         placement = row.get("placement", "device")
         if kind == "model" and placement not in ("device", "offload"):
-            yield Mistake(where=f"{here}.placement", what=f"{_shown(placement)} is not device or offload", fix='placement = "offload"')  # fmt: skip
+            what = f"{_shown(placement)} is not device or offload"
+            yield Mistake(where=f"{here}.placement", what=what, fix='placement = "offload"')
         for name in ("model", "base_precision"):
             if name in row and not isinstance(row[name], str):
                 yield Mistake(where=f"{here}.{name}", what=f"{_shown(row[name])} is not a name", fix=f'{name} = "…"')

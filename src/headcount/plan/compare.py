@@ -105,14 +105,14 @@ class Comparison:
     compared: tuple[Compared, ...]
 
 
-def variant_spec(variant: Variant, shared: Mapping[str, object]) -> Spec:
+def variant_spec(variant: Variant, shared: Mapping[str, object], overrides: Sequence[str] = ()) -> Spec:
     """The variant's job: the shared settings with the variant's own laid over them, section by section."""
     merged: dict[str, object] = {"name": variant.name, "algorithm": str(variant.algorithm)}
     for layer in (shared, variant.settings):
         for section, value in layer.items():
             below = merged.get(section)
             merged[section] = {**below, **value} if isinstance(below, dict) and isinstance(value, dict) else value
-    return spec_from(merged, where=variant.name)
+    return spec_from(merged, where=variant.name, overrides=overrides)
 
 
 def compare(
@@ -120,6 +120,7 @@ def compare(
     *,
     gpus: int | None = None,
     reward_retrains: int = 0,
+    overrides: Sequence[str] = (),
     variants: Sequence[Variant] = VARIANTS,
 ) -> Comparison:
     """Plan every variant of one shared question (`policy.model`, `hardware.gpu`, and what else the user fixes).
@@ -127,7 +128,7 @@ def compare(
     `gpus` is the common count; left out it is the largest of the variants' fewest. `reward_retrains = k` adds k reward
     models and k PPO runs to the pipeline of what needs a reward model.
     """
-    specs = {variant.name: variant_spec(variant, shared) for variant in variants}
+    specs = {variant.name: variant_spec(variant, shared, overrides) for variant in variants}
     smallest = {name: fewest(spec) for name, spec in specs.items()}
     fits = [found.plan for found in smallest.values() if found.plan is not None]
     common_gpus = gpus or max((found.gpus for found in fits), default=spec_gpus(specs))

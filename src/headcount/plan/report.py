@@ -315,7 +315,8 @@ def _pipeline_table(comparison: Comparison) -> Table:
         if len(each.pipeline) > 1:
             gpu_hours = sum(stage.gpu_hours.p50 for stage in each.pipeline)
             hours = _total(each.pipeline)
-            table.add_row("", "together", "", _range(hours, "{:,.1f}"), f"{gpu_hours:,.0f}", _total_dollars(each.pipeline), style="bold")  # fmt: skip
+            cells = ("", "together", "", _range(hours, "{:,.1f}"), f"{gpu_hours:,.0f}", _total_dollars(each.pipeline))
+            table.add_row(*cells, style="bold")
     return table
 
 

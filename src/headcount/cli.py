@@ -1,0 +1,274 @@
+"""headcount on the command line: reads arguments, calls one verb, prints. No arithmetic here."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headcount.errors import HeadcountError, InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from headcount.job.load import Spec
+    from headcount.ledger.predicted import Plan
+
+app = typer.Typer(
+    name="headcount",
+    help="Plan, run and measure LLM post-training: who sits in GPU memory, how many GPUs, how long, at what cost.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print the stable JSON form (docs/json.md).")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key of the job; may be repeated.")
+]
+Gpus = Annotated[
+    int | None, typer.Option("--gpus", min=1, max=65536, help="Number of GPUs; left out: the fewest that fit.")
+]
+GpuName = Annotated[str | None, typer.Option("--gpu", help="Kind of card, e.g. h100-sxm (headcount facts gpus).")]
+Price = Annotated[float | None, typer.Option("--price", min=0, help="Dollars per GPU-hour instead of the dated table.")]
+Units = Annotated[str, typer.Option("--units", help="gib (2^30), gb (10^9) or both.")]
+NoColor = Annotated[bool, typer.Option("--no-color", help="Plain text.")]
+
+
+def _unit(name: str) -> str:
+    units = {"gib": "GiB", "gb": "GB", "both": "both"}
+    if name.lower() not in units:
+        raise InputError.one("--units", f"{name!r} is none of gib, gb, both", "--units gib")
+    return units[name.lower()]
+
+
+def _console(*, no_color: bool) -> Console:
+    from rich.console import Console
+
+    # A pipe has no width of its own: wide enough that nothing is folded.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 140
+    return Console(no_color=no_color or None, width=width, highlight=False, soft_wrap=False)
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=1))
+
+
+def _overrides(sets: list[str] | None, *, gpu: str | None, price: float | None) -> list[str]:
+    extra = [f'hardware.gpu="{gpu}"'] if gpu else []
+    extra += [f"cost.price_per_gpu_hour={price}"] if price is not None else []
+    return [*(sets or []), *extra]
+
+
+def _planned(spec: Spec, gpus: int | None) -> Plan:
+    """The plan at the stated count, else at the fewest GPUs."""
+    from headcount.plan.planner import fewest, plan
+
+    if gpus or spec.gpus:
+        return plan(spec.build(gpus=gpus))
+    found = fewest(spec)
+    if found.plan is None:
+        raise InputError.one(spec.where, found.why_not, "see the fixes of `headcount plan --gpus N`")
+    return found.plan
+
+
+@app.command(
+    epilog="Example: headcount compare --model Qwen/Qwen2.5-7B-Instruct --gpu h100-sxm --set policy.tuning='\"lora\"'"
+)
+def compare(
+    model: Annotated[str, typer.Option("--model", help="Hub id, folder, config.json, or a bare size such as 7b.")],
+    gpu: Annotated[str, typer.Option("--gpu", help="Kind of card, e.g. h100-sxm (headcount facts gpus).")],
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", min=1, max=65536, help="The common count of the second table.")
+    ] = None,
+    reward_retrains: Annotated[
+        int, typer.Option("--reward-retrains", min=0, max=1000, help="Reward model and run again, k times.")
+    ] = 0,
+    sets: Sets = None,
+    price: Price = None,
+    as_json: Json = False,
+    units: Units = "gib",
+    no_color: NoColor = False,
+) -> None:
+    """PPO, GRPO, DPO, reward model and SFT side by side: who is resident, bytes, fewest GPUs, hours, money."""
+    from headcount.plan.as_json import comparison_json
+    from headcount.plan.compare import compare as compare_verb
+
+    unit = _unit(units)
+    shared: dict[str, Any] = {"policy": {"model": model}, "hardware": {"gpu": gpu}}
+    compared = compare_verb(
+        shared, gpus=gpus, reward_retrains=reward_retrains, overrides=_overrides(sets, gpu=None, price=price)
+    )
+    if as_json:
+        _print_json(comparison_json(compared))
+        return
+    from headcount.plan.report import comparison_view
+
+    console = _console(no_color=no_color)
+    console.print(comparison_view(compared, console, unit=unit))
+
+
+@app.command(epilog="Example: headcount plan configs/plan/grpo-7b-checker.toml --set layout.root_split=true --json")
+def plan(
+    job: Annotated[Path, typer.Argument(help="Job file (TOML); configs/plan has one for each algorithm.")],
+    gpus: Gpus = None,
+    gpu: GpuName = None,
+    sets: Sets = None,
+    price: Price = None,
+    rows: Annotated[bool, typer.Option("--rows", help="Every row of the deciding moment with its numbers.")] = False,
+    as_json: Json = False,
+    units: Units = "gib",
+    no_color: NoColor = False,
+) -> None:
+    """Verdict, ledger by role and phase, time and cost of one job. Exit: 0 fits, 3 uncertain, 4 does not fit."""
+    from headcount.job.load import read_spec
+
+    unit = _unit(units)
+    planned = _planned(read_spec(job, overrides=_overrides(sets, gpu=gpu, price=price)), gpus)
+    if as_json:
+        from headcount.plan.as_json import plan_json
+
+        _print_json(plan_json(planned))
+    else:
+        from headcount.plan.report import plan_view
+
+        console = _console(no_color=no_color)
+        console.print(plan_view(planned, console, unit=unit, rows=rows))
+    raise typer.Exit(planned.verdict.exit_code)
+
+
+@app.command(
+    epilog="Examples: headcount explain ppo  ·  headcount explain configs/plan/grpo-7b-checker.toml --row update/policy/logits"
+)
+def explain(
+    what: Annotated[str, typer.Argument(help="ppo, grpo, dpo, reward-model, sft; or a job file (then --row).")],
+    row: Annotated[str | None, typer.Option("--row", help="phase/role/item, e.g. update/policy/logits.")] = None,
+    gpus: Gpus = None,
+    gpu: GpuName = None,
+    sets: Sets = None,
+    parameters: Annotated[
+        float, typer.Option("--parameters", min=1, max=1e15, help="Parameters of each network.")
+    ] = 7e9,
+    copy_gb: Annotated[
+        float, typer.Option("--copy-gb", min=0, max=1e9, help="GB of one copy in the naive count.")
+    ] = 10.0,
+    as_json: Json = False,
+    units: Units = "gib",
+) -> None:
+    """The derivation of one number, or an algorithm's networks: what for, what they cost, what removes them."""
+    from headcount.plan.explain import explain_algorithm, explain_row, find_row
+    from headcount.vocabulary import Algorithm
+
+    unit = _unit(units)
+    if what in list(Algorithm):
+        if row is not None:
+            raise InputError.one("--row", "belongs to a job file, not to an algorithm", f"headcount explain {what}")
+        _print_lines(explain_algorithm(Algorithm(what), parameters=parameters, copy_gb=copy_gb), as_json=as_json)
+        return
+    from headcount.job.load import read_spec
+
+    if not Path(what).exists() and Path(what).suffix != ".toml":
+        choices = ", ".join(Algorithm)
+        raise InputError.one("explain", f"{what!r} is neither a job file nor an algorithm", f"one of {choices}")
+    planned = _planned(read_spec(what, overrides=_overrides(sets, gpu=gpu, price=None)), gpus)
+    if row is None:
+        keys = sorted({each.key for each in planned.rows()})
+        raise InputError.one("--row", "say which row", f"one of {', '.join(keys)}")
+    if as_json:
+        from headcount.plan.as_json import row_json
+
+        found, moment = find_row(planned, row)
+        _print_json({"schema": "headcount.row/1", "moment": moment.label, **row_json(found)})
+        return
+    _print_lines(explain_row(planned, row, unit=unit if unit != "both" else "GiB"), as_json=False)
+
+
+def _print_lines(lines: Iterable[str], *, as_json: bool) -> None:
+    if as_json:
+        _print_json({"schema": "headcount.lesson/1", "lines": list(lines)})
+        return
+    for line in lines:
+        typer.echo(line)
+
+
+@app.command(epilog="Example: headcount facts gpus --json")
+def facts(
+    kind: Annotated[str, typer.Argument(help="gpus, models, prices, precisions, optimizers, overheads or recipes.")],
+    as_json: Json = False,
+    no_color: NoColor = False,
+) -> None:
+    """What headcount knows, each row with source and date."""
+    from headcount.plan.facts_view import facts_rows, facts_table
+
+    rows = facts_rows(kind)
+    if as_json:
+        _print_json({"schema": "headcount.facts/1", "kind": kind, "rows": rows})
+        return
+    _console(no_color=no_color).print(facts_table(kind, rows))
+
+
+@app.command(epilog="Example: headcount backtest evidence/published.jsonl evidence/memory_reports.jsonl")
+def backtest(
+    files: Annotated[list[Path], typer.Argument(help="JSONL of published rows or of reports with a job.")],
+    as_json: Json = False,
+    no_color: NoColor = False,
+) -> None:
+    """Predicted against published, row by row: signed error, verdict, deciding rows, assumptions, coverage."""
+    from headcount.measure.backtest import backtest_files
+    from headcount.plan.planner import plan as plan_verb
+
+    result = backtest_files(files, plan=plan_verb)
+    if as_json:
+        _print_json(result.as_json())
+        return
+    _console(no_color=no_color).print(result.view())
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"headcount {version('headcount')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    del version
+
+
+def _guarded(run: Callable[[], None]) -> int:
+    """Errors that a user can mend become one message and an exit code; a closed pipe and Ctrl-C are no accidents."""
+    try:
+        run()
+    except HeadcountError as error:
+        count = len(error.mistakes) if isinstance(error, InputError) else 1
+        head = "" if count == 1 else f"{count} mistakes:\n"
+        print(f"{head}{error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+def main() -> None:
+    """Entry point of the `headcount` command."""
+    sys.exit(_guarded(app))
+
+
+if __name__ == "__main__":
+    main()
