@@ -144,7 +144,7 @@ def plan(
 
 
 @app.command(
-    epilog="Examples: headcount explain ppo  ·  headcount explain configs/plan/grpo-7b-checker.toml --row update/policy/logits"
+    epilog="Examples: headcount explain ppo · headcount explain configs/plan/sft.toml --row update/policy/logits"
 )
 def explain(
     what: Annotated[str, typer.Argument(help="ppo, grpo, dpo, reward-model, sft; or a job file (then --row).")],

@@ -58,12 +58,15 @@ class Held:
 def held(shape: ModelShape, layout: Layout, *, scalar_head: bool = False, select: Select | None = None) -> Held:
     """Numbers of the selected tensors (None: all) on the GPU of the largest pipeline stage."""
     stages = layout.pipeline * layout.layer_split
-    first, last = _roots(shape, layout, scalar_head=scalar_head, select=select)
-    blocks = [
-        _sum(block_tensors(block, hidden=shape.hidden), layout, select, block.attention) for block in _each(shape)
+    each = [
+        (count, _sum(block_tensors(block, hidden=shape.hidden), layout, select, block.attention))
+        for count, block in shape.blocks
     ]
     if stages == 1:
-        return sum(blocks, start=_sum(root_tensors(shape, scalar_head=scalar_head), layout, select))
+        root = _sum(root_tensors(shape, scalar_head=scalar_head), layout, select)
+        return sum((block.times(count) for count, block in each), start=root)
+    blocks = [block for count, block in each for _ in range(count)]
+    first, last = _roots(shape, layout, scalar_head=scalar_head, select=select)
     per_stage = _cut(blocks, stages)
     per_stage[0] += first
     per_stage[-1] += last
@@ -78,10 +81,6 @@ def held_block(block: Block, *, hidden: int, layout: Layout) -> Held:
 def stage_layers(shape: ModelShape, layout: Layout) -> int:
     """Layers of the fullest stage."""
     return ceil(shape.layers / (layout.pipeline * layout.layer_split))
-
-
-def _each(shape: ModelShape) -> list[Block]:
-    return [block for count, block in shape.blocks for _ in range(count)]
 
 
 def _cut(blocks: list[Held], stages: int) -> list[Held]:

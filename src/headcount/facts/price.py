@@ -37,7 +37,13 @@ def prices() -> tuple[Price, ...]:
     return tuple(Price(**(row | {"date": str(row["date"])})) for row in rows)
 
 
-def find_price(gpu: str) -> Price | None:
-    """The median on-demand row of a card (the lower of two middles); None when no row names it: no price is made up."""
+def find_price(gpu: str, *, gpus: int = 1) -> Price | None:
+    """The median on-demand row among the offers that leave the fewest GPUs idle; None: no price is made up."""
+
+    def idle(row: Price) -> int:
+        return -gpus % row.instance_gpus
+
     rows = sorted((row for row in prices() if row.gpu == gpu), key=lambda row: row.on_demand_usd)
-    return rows[(len(rows) - 1) // 2] if rows else None
+    least = min(map(idle, rows), default=0)
+    best = [row for row in rows if idle(row) == least]
+    return best[(len(best) - 1) // 2] if best else None

@@ -216,8 +216,8 @@ def _wrong(key: Key, value: Value) -> str | None:
     if key.kind == "str":
         return None if isinstance(value, str) and value.strip() else f"{shown} is not a name"
     if key.kind == "strs":
-        listed = isinstance(value, Sequence) and not isinstance(value, str)
-        good = listed and value and all(isinstance(item, str) and item for item in value)
+        items = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []
+        good = items and all(isinstance(item, str) and item for item in items)
         return None if good else f"{shown} is not a list of names"
     if key.kind == "tokens":
         return _wrong_tokens(value)

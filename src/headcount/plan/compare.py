@@ -131,7 +131,8 @@ def compare(
     specs = {variant.name: variant_spec(variant, shared, overrides) for variant in variants}
     smallest = {name: fewest(spec) for name, spec in specs.items()}
     fits = [found.plan for found in smallest.values() if found.plan is not None]
-    common_gpus = gpus or max((found.gpus for found in fits), default=spec_gpus(specs))
+    per_node = next(iter(specs.values())).gpus_per_node
+    common_gpus = gpus or usual_count(max((found.gpus for found in fits), default=per_node), per_node)
     reward = next((v for v in variants if v.algorithm is Algorithm.REWARD_MODEL), None)
     reward_plan = smallest[reward.name].plan if reward else None
     compared = tuple(
@@ -154,9 +155,14 @@ def compare(
     )
 
 
-def spec_gpus(specs: Mapping[str, Spec]) -> int:
-    """A node, when nothing fits anywhere and no common count was given."""
-    return next(iter(specs.values())).gpus_per_node
+def usual_count(gpus: int, per_node: int) -> int:
+    """At least `gpus`, as people rent them: a power of two inside a node, whole nodes beyond."""
+    if gpus > per_node:
+        return -(-gpus // per_node) * per_node
+    count = 1
+    while count < gpus:
+        count *= 2
+    return min(count, per_node)
 
 
 def _pipeline(variant: Variant, own: Plan | None, reward: Plan | None, retrains: int) -> tuple[Stage, ...]:

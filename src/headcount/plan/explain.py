@@ -122,9 +122,9 @@ def explain_algorithm(algorithm: Algorithm, *, parameters: float = 7e9, copy_gb:
             cells.append(f"{size:>8,.0f}")
         yield f"  {role:<11}{'yes' if role in trainable else 'frozen':<8}{''.join(cells)}"
     yield f"  {'together':<19}{''.join(f'{total:>8,.0f}' for total in totals.values())}"
-    yield "  12 = 16-bit weights and gradients + fp32 moments; 16 = + fp32 master; 18 = the Hugging Face count; frozen 2."
+    yield "  12: 16-bit weights and gradients, fp32 moments; 16: with fp32 master; 18: Hugging Face's count; frozen: 2."
     if algorithm.online:
-        yield "  An engine with its own copy adds 2 bytes a parameter, its KV cache and workspace; the built-in one adds none."
+        yield "  An engine with a copy of its own adds 2 bytes a parameter, a KV cache, a workspace; the built-in none."
     yield ""
     for role in (*trainable, *frozen, *((Role.GENERATOR,) if algorithm.online else ())):
         yield f"{role}: {ROLE_PURPOSE[role]}."

@@ -65,8 +65,8 @@ ITEM_LESSONS: Mapping[str, tuple[str, str]] = {
         "A model with separate embedding and head.",
     ),
     "gathered weights": (
-        "FSDP keeps shards but computes with whole blocks: the block at work, the next one prefetched, and the root "
-        "group (embedding, final norm, head).",
+        "FSDP keeps shards but computes with whole blocks: the block at work, the next one prefetched, and the "
+        "root group (embedding, final norm, head).",
         "No number of GPUs shrinks it. root_split = true wraps embedding and head apart; tensor parallelism divides it.",
     ),
     "kv cache": (
@@ -102,8 +102,8 @@ REMOVED_BY: Mapping[Role, str] = {
 }
 
 NO_KV_IN_SCORE = (
-    "Reference, reward, critic and old log-probs run in SCORE over tokens that are already known: one forward pass sees "
-    "them all at once and keeps nothing for a next token. Only the generator decodes token by token, so only GENERATE "
+    "Reference, reward, critic and old log-probs run in SCORE over tokens that are already known: one forward pass "
+    "sees them all at once and keeps nothing for a next token. Only the generator decodes token by token, so only GENERATE "
     "has a KV cache."
 )
 
@@ -116,7 +116,7 @@ ALGORITHM_LESSONS: Mapping[Algorithm, tuple[tuple[Role, ...], tuple[Role, ...], 
     Algorithm.GRPO: (
         (Role.POLICY,),
         (Role.REFERENCE,),
-        "The group's mean reward replaces the critic; a checker replaces the reward model; beta = 0 drops the reference.",
+        "The group's mean reward replaces the critic, a checker the reward model; beta = 0 drops the reference.",
     ),
     Algorithm.DPO: (
         (Role.POLICY,),

@@ -53,7 +53,7 @@ def _stage(job: Job, name: str, steps: int, step: tuple[Seconds, ...]) -> Stage:
     for part in step:
         total = total.together(part.band)
     hours = total.scaled(steps / 3600)
-    price = find_price(job.gpu.id)
+    price = find_price(job.gpu.id, gpus=job.gpus)
     cost, source = None, "no price row for this GPU: give --price"
     if job.price_per_gpu_hour is not None:
         cost, source = dollars(hours, gpus=job.gpus, usd_per_gpu_hour=job.price_per_gpu_hour), "given"
