@@ -61,9 +61,13 @@ def _separate(attention: Attention, run: Pass) -> dict[str, Derived]:
 
 
 def _output_copies(attention: Attention, run: Pass) -> int:
-    """Joined q is contiguous by head, so is sdpa's output, and the output projection wants a copy by token."""
-    joined = attention.joined_rotary and run.attention_kernel(attention) is not AttentionKernel.EAGER
-    return 2 if joined else 1
+    """A fused kernel keeps its output, an output projection that needs its input keeps that: usually one tensor.
+
+    With a joined rotary part q, and so the kernel's output, lies by head; the projection's input is a copy.
+    """
+    unfused = falls_to_math(attention, run) or run.attention_kernel(attention) is AttentionKernel.EAGER
+    apart = unfused or attention.joined_rotary
+    return int(not unfused) + int(apart and run.keeps_input(attention.o_name))
 
 
 def _fused(attention: Attention, run: Pass) -> dict[str, Derived]:
@@ -97,7 +101,8 @@ def _latent(attention: Attention, run: Pass) -> dict[str, Derived]:
     """
     latents = (attention.q_lora_rank or 0) + attention.kv_lora_rank
     norms = 2 if attention.q_lora_rank else 1
-    kept = (4 + run.compute_bytes if run.full else 4) + run.compute_bytes
+    kept = 4 + (run.compute_bytes if run.full else 0)
+    kept += run.compute_bytes if run.keeps_input("q_b_proj", "kv_b_proj") else 0
     return _latent_heads(attention, run) | {
         "latents": derive(
             "tokens × (bytes_per_latent × latents + 4 × norms)",
@@ -113,9 +118,10 @@ def _latent(attention: Attention, run: Pass) -> dict[str, Derived]:
 def _latent_heads(attention: Attention, run: Pass) -> dict[str, Derived]:
     return {
         "queries, keys, values, output": derive(
-            "tokens × (inner_bytes × (q_width + k_width + v_width) + compute_bytes × o_width)",
+            "tokens × (inner_bytes × (q_width + k_width + v_width) + output_copies × compute_bytes × o_width)",
             source=_SOURCE,
             **_widths(attention, run),
+            output_copies=_output_copies(attention, run),
             inner_bytes=4 if falls_to_math(attention, run) else run.compute_bytes,
         )
     }

@@ -60,13 +60,16 @@ def _mlp_gradients(block: Block, hidden: int, run: Pass) -> float:
 def _gradient_copies(mlp: DenseMlp, run: Pass) -> float:
     """Three gradients (gate, up, product) come alive and the kept product goes: 2, or 3 where none was kept.
 
-    A plain GELU's output goes before its gradient comes: 1. A fused or compiled MLP: about 1.5.
+    Ungated the same, one fewer for a plain GELU: its output goes before its gradient comes. A fused or compiled MLP: about 1.5.
     """
     if mlp.gated and (run.kernels.fused_mlp or run.kernels.compiled):
         return 1.5
     if mlp.gated:
         return 2 if run.keeps_input(mlp.down_name) else 3
-    return 1 if mlp.activation in (Activation.GELU, Activation.GELU_TANH) else 2
+    if mlp.activation is Activation.RELU:
+        return 2
+    copies = 1 if mlp.activation in (Activation.GELU, Activation.GELU_TANH) else 2
+    return copies if run.keeps_input(mlp.down_name) else copies + 1
 
 
 def _weight_gradient(block: Block, hidden: int, run: Pass) -> float:
@@ -99,7 +102,8 @@ def _norm_gradients(block: Block, hidden: int, run: Pass) -> float:
     """A norm behind the MLP comes first in backward: five fp32 temporaries (20h) while its normalised value goes."""
     if not _norm_behind(block) or run.kernels.fused_norm or run.kernels.compiled:
         return 0.0
-    normalised = 4 if multiplies_in_fp32(block) else run.compute_bytes
+    trained = 4 if multiplies_in_fp32(block) else run.compute_bytes
+    normalised = trained if run.full else 0
     return run.tokens * ((20 - normalised) * hidden - 4) / run.residual_split
 
 

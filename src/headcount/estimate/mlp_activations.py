@@ -57,15 +57,20 @@ def _copies(mlp: DenseMlp, run: Pass) -> int:
 
 
 def _experts(mlp: MoeMlp, hidden: int, run: Pass) -> Derived:
-    """Grouped matmul, per expert chosen: sorted input and output 2h, the gated MLP 4m (gpt-oss's clamped form 7m)."""
+    """Grouped matmul, per expert chosen: sorted input and output 2h, the gated MLP 4m (gpt-oss's clamped form 7m).
+
+    Frozen experts keep neither input nor product: h + 3m (6m).
+    """
+    trained = int(run.full)
     return derive(
-        "tokens × active × compute_bytes × (2 × hidden + copies × expert_width)",
+        "tokens × active × compute_bytes × (hidden_copies × hidden + ffn_copies × expert_width)",
         source=_SOURCE,
         tokens=run.tokens,
         active=mlp.active,
         compute_bytes=run.compute_bytes,
+        hidden_copies=1 + trained,
         hidden=hidden,
-        copies=7 if mlp.activation is Activation.CLAMPED_SWIGLU else 4,
+        ffn_copies=(6 if mlp.activation is Activation.CLAMPED_SWIGLU else 3) + trained,
         expert_width=ceil(mlp.width / run.tensor),
     )
 
@@ -79,9 +84,9 @@ def _router(block: Block, mlp: MoeMlp, hidden: int, run: Pass) -> Derived:
     s = run.compute_bytes
     clamped = mlp.activation is Activation.CLAMPED_SWIGLU
     weight_bytes = 4 if mlp.fp32_weights else s
-    chosen = 32 + weight_bytes + (8 + s if clamped else 0) + 4 * mlp.normalised
+    chosen = 32 + weight_bytes + (8 * run.full + s if clamped else 0) + 4 * mlp.normalised
     token = (0 if clamped else 4 * mlp.experts) + 4 * mlp.normalised
-    token += 4 * hidden if block.attention.kind is AttentionKind.MLA else 0
+    token += 4 * hidden if run.full and block.attention.kind is AttentionKind.MLA else 0
     gate = s * (hidden + 1) if mlp.shared_gate else 0
     return derive(
         "tokens × (active × bytes_per_choice + bytes_per_token + shared_gate) + 4 × experts",

@@ -105,13 +105,8 @@ def input_kept_by_norm(block: Block, *, hidden: int, run: Pass) -> Derived:
     An fp32 RMSNorm, a fused one and a LayerNorm keep the residual itself (OLMo 2: its linears do); a 16-bit RMSNorm
     keeps an fp32 copy of it.
     """
-    itself = (
-        block.norm in _LAYER
-        or block.post_norm
-        or run.compute_bytes == 4
-        or run.kernels.fused_norm
-        or run.kernels.compiled
-    )
+    linears = block.post_norm and run.keeps_input(*attention_inputs(block))
+    itself = block.norm in _LAYER or linears or run.compute_bytes == 4 or run.kernels.fused_norm or run.kernels.compiled
     return derive(
         "input_is_kept × tokens × hidden × compute_bytes",
         source=_SOURCE,
