@@ -62,7 +62,7 @@ def adapted_mlp_gradients(block: Block, *, hidden: int, run: Pass) -> Derived | 
         return None
     wide, dropout = adapter.weight_bytes > run.compute_bytes, adapter.dropout > 0
     recomputed = run.kernels.checkpointing is Checkpointing.FULL
-    per_ffn, per_hidden, per_rank = _COEFFICIENTS[wide, dropout, recomputed]
+    per_ffn, per_hidden, per_rank = (_FUSED if mlp.fused_gate_up else _SEPARATE)[wide, dropout, recomputed]
     return derive(
         "tokens × (ffn_bytes × ffn_width + hidden_bytes × hidden − rank_bytes × rank) × compute_bytes ÷ 2",
         source=_SOURCE,
@@ -78,7 +78,7 @@ def adapted_mlp_gradients(block: Block, *, hidden: int, run: Pass) -> Derived | 
 
 
 # (fp32 adapters over a 16-bit base, dropout, checkpointed): bytes per ffn feature, hidden feature and rank
-_COEFFICIENTS = {
+_SEPARATE = {
     (False, False, False): (4, 0, 2),
     (False, False, True): (4, 0, 2),
     (False, True, False): (2, 0, 0),
@@ -87,4 +87,16 @@ _COEFFICIENTS = {
     (True, False, True): (4, 10, 4),
     (True, True, False): (4, 2, 0),
     (True, True, True): (6, 12, 0),
+}
+
+# the same where gate and up are one linear (Phi-3), whose adapter's output is as wide as both
+_FUSED = {
+    (False, False, False): (4, 0, 2),
+    (False, False, True): (4, 4, 2),
+    (False, True, False): (2, 0, 0),
+    (False, True, True): (2, 8, 0),
+    (True, False, False): (10, 0, 4),
+    (True, False, True): (10, 10, 4),
+    (True, True, False): (6, 0, 4),
+    (True, True, True): (6, 14, 4),
 }

@@ -60,7 +60,7 @@ def _mlp_gradients(block: Block, hidden: int, run: Pass) -> float:
 def _gradient_copies(mlp: DenseMlp, run: Pass) -> float:
     """Three gradients (gate, up, product) come alive and the kept product goes: 2, or 3 where none was kept.
 
-    Ungated the same, one fewer for a plain GELU: its output goes before its gradient comes. A fused or compiled MLP: about 1.5.
+    Ungated the same, one fewer for a plain GELU: its output goes before its gradient comes. Fused or compiled: 1.5.
     """
     if mlp.gated and (run.kernels.fused_mlp or run.kernels.compiled):
         return 1.5
@@ -90,6 +90,10 @@ def _expert_gradients(mlp: MoeMlp, hidden: int, run: Pass) -> float:
     if run.kernels.checkpointing is Checkpointing.FULL and mlp.fp32_weights:
         spread -= k * (hidden * s - 8)  # a recomputed expert output goes as soon as it has been read
     gradient = mlp.experts * mlp.width * hidden * s / run.tensor if run.full else 0.0
+    if run.kernels.checkpointing is Checkpointing.FULL and not run.full and not mlp.fp32_weights:
+        # Frozen experts keep so little that the end of the recomputed forward holds more than their backward.
+        copies = 4 if mlp.activation is Activation.CLAMPED_SWIGLU else 3
+        spread = k * (copies * hidden * s + 30) + 2 * hidden * s
     shared_gone = 0 if mlp.shared_gate else 4 * s * mlp.shared_width
     return max(run.tokens * spread, run.tokens * wide + gradient) - run.tokens * shared_gone
 

@@ -217,3 +217,42 @@ def test_eager_checkpoints_hold_their_mask() -> None:
     shape = replace(SHAPE_8B, hidden=HIDDEN, blocks=((3, GEMMA2),))
     run = measured_pass(sequences=64, row_tokens=64, checkpointing=Checkpointing.FULL)
     assert activations.trunk(shape, run=run)["attention masks"].value == 524_288
+
+
+@pytest.mark.parametrize(
+    ("block", "targets", "attention", "per_token", "live"),
+    [
+        pytest.param(GPT2, ("c_attn",), "sdpa", 3176, 4328, id="gpt2"),
+        pytest.param(OPT, ("q_proj", "v_proj"), "sdpa", 1840, 2544, id="opt"),
+        pytest.param(PHI3, ("qkv_proj",), "sdpa", 3112, 4456, id="phi3"),
+        pytest.param(PHI3, ("all-linear",), "sdpa", 3968, 5240, id="phi3, every linear"),
+        pytest.param(GEMMA3, ("q_proj", "v_proj"), "sdpa", 4185.625, 6101.2, id="gemma3"),
+        pytest.param(GEMMA2, ("q_proj", "v_proj"), "eager", 6753.5, 8669.1, id="gemma2"),
+        pytest.param(OLMO2, ("q_proj", "v_proj"), "sdpa", 3384, 5108, id="olmo2"),
+        pytest.param(NEOX, ("query_key_value",), "sdpa", 2024, 2728, id="gpt-neox"),
+        pytest.param(
+            replace(QWEN3_MOE, mlp=replace(QWEN3_MOE.mlp, normalised=True)),
+            ("q_proj", "v_proj"),
+            "sdpa",
+            3040.03125,
+            4636.1,
+            id="qwen3-moe",
+        ),
+    ],
+)
+def test_a_frozen_base_with_16_bit_adapters(
+    block: Block, targets: tuple[str, ...], attention: str, per_token: float, live: float
+) -> None:
+    # 16 rows of 64 tokens, rank 4; `live` is the recomputed block at its backward's peak, residual gradient apart.
+    run = measured_pass(
+        sequences=16,
+        row_tokens=64,
+        attention=AttentionKernel(attention),
+        checkpointing=Checkpointing.FULL,
+        tuning=Tuning.LORA,
+        adapter=Adapter(rank=4, targets=targets, weight_bytes=2),
+    )
+    assert total(kept_per_block(block, hidden=HIDDEN, run=run)) == per_token * 1024
+    # 0.1 %: adapter gradients and tenths of a byte.
+    alive = total(live_block(block, hidden=HIDDEN, run=run)) / 1024 - 2 * HIDDEN
+    assert alive == pytest.approx(live, rel=1e-3)
