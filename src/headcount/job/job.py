@@ -201,6 +201,7 @@ class Kernels:
     float8_linears: bool = False
     optimizer_in_backward: bool = False
     accumulate: bool = False  # gradients are present before the backward that peaks
+    on_cpu: bool = False  # PyTorch's CPU kernels instead of CUDA's: they keep other statistics and masks
     reference_first: bool = True  # DPO: the frozen forward runs before the policy's, under no kept activations
 
 

@@ -34,6 +34,7 @@ def _pass(job: Job, network: Network, micro_batch: MicroBatch) -> Pass:
         tensor=layout.tensor,
         sequence_parallel=layout.sequence_parallel,
         context=layout.context,
+        on_cpu=job.kernels.on_cpu,
     )
 
 

@@ -112,7 +112,8 @@ def _weight_rows(network: Network, layout: Layout, phase: Phase, shrinks: tuple[
         amount = terms["weights"] if len(terms) == 1 else Derived(value, " + ".join(terms).replace(",", " and"), ())
         yield row("weights", amount, "base_precision", terms=tuple(terms.items()) if len(terms) > 1 else ())
     if network.adapter is not None:
-        numbers = trained(network, layout)
+        # A scalar head trains beside the adapters but is counted with the base's weights.
+        numbers = trained(network, layout) + Held(-network.shape.hidden if network.scalar_head else 0)
         yield row(
             "adapters", model_state.weights(numbers, layout, weight_bytes=network.adapter.weight_bytes), "adapter.rank"
         )
