@@ -124,7 +124,7 @@ def _one_rank(tensor: Tensor, ranks: int, attention: Attention | None) -> int:
 
 
 def held_adapters(shape: ModelShape, layout: Layout, *, rank: int, targets: tuple[str, ...]) -> Held:
-    """LoRA's A (rank × columns) and B (rows × rank) on one GPU; TP divides the side that the base divides."""
+    """LoRA's A (rank × columns) and B (rows × rank) on one GPU, counted whole under TP: an upper bound, and small."""
 
     def adapter(tensor: Tensor) -> bool:
         if "all-linear" in targets:
