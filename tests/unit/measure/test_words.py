@@ -3,7 +3,12 @@
 import pytest
 
 from headcount.measure.mapping.words import (
-    attention_of, checkpointing_of, method_of, notes_of, optimizer_of, precision_of,
+    attention_of,
+    checkpointing_of,
+    method_of,
+    notes_of,
+    optimizer_of,
+    precision_of,
 )  # fmt: skip
 
 

@@ -14,6 +14,9 @@ __all__ = ["Batch", "batch_of"]
 
 # Mean tokens of (prompt, answer) of data sets that rows name without lengths; GSM8K: about 100 and 250–300.
 _DATA_SETS = {"gsm8k": (100, 275), "self-cognition": (50, 50)}
+# Trainers that remove padding unless told not to, and those whose max_length truncates but never fills.
+_PADDING_FREE = ("verl", "nemo-rl", "nemo-rl-megatron", "skyrl", "areal", "slime")
+_TRUNCATING = ("ms-swift", "ms-swift-megatron")
 _STATED = re.compile(r"prompts? ~?(\d+)[^.;]*?answers? ~?(\d+)(?:\s*[-–]\s*(\d+))?")
 _DEFAULT_TOKENS = 1024  # what most trainers' caps default to where a row has no length at all
 
@@ -36,6 +39,7 @@ class Batch:
     rows_per_step: int | None = None
     mini_batch_rows: int | None = None
     accumulates: bool | None = None
+    caps: bool = False  # the lengths are bounds that real rows rarely fill
     assumed: tuple[str, ...] = ()
 
     @property
@@ -44,16 +48,22 @@ class Batch:
         return self.row_layout == "packed"
 
 
-def batch_of(case: Case, *, context_ranks_share: int = 1) -> Batch:
-    """Read `batch`. `context_ranks_share`: sequence-parallel ranks that hold one micro-batch together."""
+def batch_of(case: Case, *, recipe: str = "", context_ranks_share: int = 1, split: int = 1) -> Batch:
+    """Read `batch`. `context_ranks_share`: sequence-parallel ranks that hold one micro-batch together.
+
+    `split`: pipeline micro-batches into which the framework cuts the number that a row states.
+    """
     fields = mapping_in(case.fields, "batch")
     assumed: list[str] = []
     prompt, completion = _lengths(case, fields, assumed)
     packing = text_of(fields.get("packing"))
-    sequences = _count(fields, "micro_batch_per_gpu")
+    stated_sequences = sequences = _count(fields, "micro_batch_per_gpu")
     if sequences is not None and context_ranks_share > 1 and fields.get("micro_batch_unit"):
         sequences *= context_ranks_share
-    layout = _row_layout(packing, sequences)
+    if sequences is not None:
+        sequences = max(1, sequences // split)
+    layout = _row_layout(packing, sequences, recipe)
+    typical = _typical(case, fields, prompt, completion)
     tokens = _count(fields, "max_tokens_per_gpu", "pack_tokens_per_microbatch")
     if sequences is None and tokens is None:
         assumed.append("update.micro_batch_sequences")
@@ -61,13 +71,14 @@ def batch_of(case: Case, *, context_ranks_share: int = 1) -> Batch:
         sequences=sequences,
         prompt=prompt,
         completion=completion,
-        typical=_typical(case, fields, prompt, completion),
+        typical=typical,
         micro_batch_tokens=tokens,
         row_layout="packed" if tokens is not None else layout,
         group_size=_count(fields, "group_size"),
         rows_per_step=_count(fields, "prompts_per_step", "rollout_batch", "global_batch"),
         mini_batch_rows=_count(fields, "mini_batch_prompts"),
-        accumulates=_accumulates(fields),
+        accumulates=_accumulates(case, fields, stated_sequences),
+        caps=typical is None and (layout == "packed" or (recipe in _TRUNCATING and packing != "true")),
         assumed=tuple(assumed),
     )
 
@@ -123,7 +134,9 @@ def _in_prose(notes: str) -> tuple[int | None, int | None]:
     return next((lengths for name, lengths in _DATA_SETS.items() if name in notes), (None, None))
 
 
-def _row_layout(packing: str, sequences: int | None) -> str:
+def _row_layout(packing: str, sequences: int | None, recipe: str) -> str:
+    if not packing and recipe in _PADDING_FREE:
+        return "packed"
     if re.search(r"remove_padding|padding[-_ ]free|dynamic|varlen", packing):
         return "packed"
     if packing == "true":
@@ -131,6 +144,14 @@ def _row_layout(packing: str, sequences: int | None) -> str:
     return "padded" if (sequences or 1) > 1 else "equal"
 
 
-def _accumulates(fields: Mapping[str, Any]) -> bool | None:
+def _accumulates(case: Case, fields: Mapping[str, Any], sequences: int | None) -> bool | None:
+    """Does an optimizer step take several micro-batches? From the row, or from its global batch; offline else no."""
     steps = _count(fields, "grad_accum")
-    return None if steps is None else steps > 1
+    if steps is not None:
+        return steps > 1
+    if case.fields.get("algorithm") in ("grpo", "ppo"):
+        return None
+    whole, ranks = _count(fields, "global_batch"), _count(mapping_in(case.fields, "parallelism"), "dp")
+    if whole is None or ranks is None or sequences is None:
+        return False
+    return whole > sequences * ranks

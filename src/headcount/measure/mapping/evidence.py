@@ -103,7 +103,8 @@ def _report_cases(row: Fields, *, name: str) -> Iterator[Case]:
     sides = {side: over for side, over in mapping_in(row, "sides").items() if isinstance(over, Mapping)}
     for side, over in sides.items():
         fields = merged(job, cast(Fields, over))
-        yield Case(id=f"{name}/{side}", fields=fields, fits=_VERDICTS.get(side), report=True, plan_ready=ready, excluded=excluded)  # fmt: skip
+        fits = _VERDICTS.get(side)
+        yield Case(id=f"{name}/{side}", fields=fields, fits=fits, report=True, plan_ready=ready, excluded=excluded)
     if not sides:
         fits = _VERDICTS.get(str(row.get("verdict")))
         fits = _known(mapping_in(job, "measured").get("fits")) if fits is None else fits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from headcount.measure.mapping.evidence import Case
+from headcount.measure.mapping.evidence import Case, mapping_in
 from headcount.measure.mapping.words import text_of
 
 __all__ = ["recipe_of"]
@@ -20,6 +20,7 @@ _RECIPES: tuple[tuple[str, str], ...] = (
     (r"torchtitan", "torchtitan"),
     (r"prime-?rl", "prime-rl"),
     (r"litgpt|lit-gpt", "litgpt"),
+    (r"nemo-?rl.*megatron", "nemo-rl-megatron"),
     (r"nemo-?rl", "nemo-rl"),
     (r"nemo-?aligner", "nemo-aligner"),
     (r"deepspeed-?chat|dschat|hybrid engine", "deepspeed-chat"),
@@ -41,7 +42,9 @@ def recipe_of(case: Case) -> str:
     """The recipe's name; empty where the framework is unknown (headcount's own defaults are then assumed)."""
     text = text_of(case.fields.get("framework"))
     context = " ".join(text_of(case.fields.get(key)) for key in ("framework", "precision", "source"))
-    if "swift" in text and re.search(r"megatron|mcore", context):
+    sharded = mapping_in(case.fields, "parallelism")
+    deepspeed = any(sharded.get(key) is not None for key in ("zero_stage", "fsdp"))
+    if "swift" in text and not deepspeed and re.search(r"megatron|mcore", context):
         return "ms-swift-megatron"
     if re.search(r"hf trainer\s*/\s*trl", text):
         return "hf-trainer"

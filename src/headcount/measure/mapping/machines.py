@@ -32,7 +32,7 @@ class Machine:
 
 
 def gpu_of(label: object) -> Machine | None:
-    """The table's card for `A100-80GB`, `B200 (power limited)`, `80GB class`; None where nothing of that size exists."""
+    """The table's card for `A100-80GB`, `B200 (power limited)`, `80GB class`; None where none has that size."""
     text = text_of(label)
     if not text:
         return Machine(gpu=_DEFAULT, assumed="GPU not stated: an 80 GB A100")

@@ -10,7 +10,11 @@ from typing import Any
 from headcount.measure.mapping.evidence import Case, mapping_in
 from headcount.measure.mapping.words import text_of
 
-__all__ = ["Spread", "spread_of"]
+__all__ = ["MEGATRON", "Spread", "spread_of"]
+
+MEGATRON = ("megatron", "ms-swift-megatron", "nemo-aligner", "nemo-rl-megatron", "slime")
+_HALF_A_CARD = 40e9
+_UNSHARDED = ("", "hf-trainer", "trl", "ms-swift", "llama-factory", "axolotl", "unsloth")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,9 +40,8 @@ def spread_of(case: Case, *, recipe: str, gpus: int) -> Spread:
     if fields.get("layers_split"):
         layout["layer_split"] = gpus
     shard = _shard(fields, recipe=recipe, gpus=gpus, layout=layout)
-    if shard is None and gpus > 1:
-        assumed.append("layout.shard")
-    layout["shard"] = shard or ("none" if gpus == 1 or "layer_split" in layout else "ddp")
+    if shard is not None:
+        layout["shard"] = shard
     layout |= _offload(text_of(fields.get("offload")))
     text = text_of(fields.get("fsdp"))
     if re.search(r"no reshard|without reshard|shard_grad_op|reshard_after_forward[= ]+false", text):
@@ -46,8 +49,12 @@ def spread_of(case: Case, *, recipe: str, gpus: int) -> Spread:
     replicate = re.search(r"(?:hsdp|hybrid)\D*(\d+)", text)
     if replicate:
         layout["replicate"] = max(1, gpus // int(replicate[1]))
+    if recipe in MEGATRON and gpus > 1 and not any(fields.get(key) for key in ("tp", "pp", "cp", "ep")):
+        layout |= _megatron_layout(case, gpus)
+        assumed.append("layout.tensor and layout.pipeline: not stated; the first that hold the states")
     if degrees["pp"] > 1:
-        layout |= _pipeline(case)
+        data = gpus // (degrees["tp"] * degrees["pp"] * degrees["cp"])
+        layout |= _pipeline(case, recipe=recipe, pipeline=degrees["pp"], data=data)
     return Spread(gpus=gpus, layout=layout, ulysses=ulysses, assumed=tuple(assumed))
 
 
@@ -90,9 +97,23 @@ def _shard(fields: Mapping[str, Any], *, recipe: str, gpus: int, layout: Mapping
         return "fsdp2" if "fsdp2" in text or recipe in ("torchtitan", "prime-rl") else "fsdp1"
     if gpus == 1 or "layer_split" in layout:
         return "none"
-    if recipe in ("megatron", "ms-swift-megatron", "nemo-rl", "nemo-aligner", "slime") or layout.get("tensor", 1) > 1:
+    if recipe in MEGATRON or layout.get("tensor", 1) > 1:
         return "zero-1"  # Megatron's distributed optimizer
-    return None
+    # A bare number of data-parallel ranks is plain data parallel in libraries that shard only when told to.
+    return "ddp" if recipe in _UNSHARDED and _degree(fields, "dp") > 1 else None
+
+
+def _megatron_layout(case: Case, gpus: int) -> dict[str, Any]:
+    """Tensor ranks in one node, then pipeline stages until 18 bytes a parameter take half of an 80 GB card."""
+    size = case.fields.get("params_b")
+    states = 18e9 * float(size) if isinstance(size, (int, float)) and not isinstance(size, bool) else 0.0
+    tensor = pipeline = 1
+    while tensor < min(8, gpus) and states / tensor > _HALF_A_CARD:
+        tensor *= 2
+    while tensor * pipeline * 2 <= gpus and pipeline < 16 and states / (tensor * pipeline) > _HALF_A_CARD:
+        pipeline *= 2
+    stated = {"tensor": tensor, "sequence_parallel": tensor > 1, "pipeline": pipeline}
+    return {key: value for key, value in stated.items() if value is not False and value != 1}
 
 
 def _offload(text: str) -> dict[str, bool]:
@@ -105,11 +126,13 @@ def _offload(text: str) -> dict[str, bool]:
     return {"offload_optimizer": True} | ({"offload_parameters": True} if parameters else {})
 
 
-def _pipeline(case: Case) -> dict[str, Any]:
+def _pipeline(case: Case, *, recipe: str, pipeline: int, data: int) -> dict[str, Any]:
+    """Micro-batches of one flush. torchtitan cuts its local batch into as many as there are stages."""
     batch = mapping_in(case.fields, "batch")
-    notes = text_of(case.fields.get("notes"))
-    micro = batch.get("micro_batch_per_gpu")
-    result: dict[str, Any] = {"virtual_pipeline": 2} if "interleaved" in notes else {}
-    if isinstance(micro, int) and micro > 1:
-        result["pipeline_micro_batches"] = micro
+    result: dict[str, Any] = {"virtual_pipeline": 2} if "interleaved" in text_of(case.fields.get("notes")) else {}
+    if recipe == "torchtitan":
+        return result | {"pipeline_micro_batches": pipeline}
+    micro, whole = batch.get("micro_batch_per_gpu"), batch.get("global_batch")
+    if isinstance(micro, int) and isinstance(whole, int) and micro > 0:
+        result["pipeline_micro_batches"] = max(1, whole // (micro * max(1, data)))
     return result

@@ -24,6 +24,7 @@ class Other:
     placement: str
     model: str | None = None  # None: same as the policy
     tuning: str = "frozen"
+    gpus: int | None = None  # of its own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +64,8 @@ def _listed(entries: list[Mapping[str, Any]]) -> Iterator[Other]:
             placement = "elsewhere"
         named = None if not model or "same as" in model or placement == "elsewhere" else str(entry.get("model"))
         tuning = text_of(entry.get("tuning")) or "frozen"
-        yield Other(role=role, placement=placement, model=named, tuning=tuning)
+        own = _NUMBER_OF_GPUS.search(text_of(entry.get("placement")))
+        yield Other(role=role, placement=placement, model=named, tuning=tuning, gpus=int(own[1]) if own else None)
 
 
 def _placement(text: str) -> str:
@@ -104,7 +106,14 @@ def engine_of(case: Case) -> EngineWords | None:
     if isinstance(value, Mapping):
         return _engine_fields(cast(Mapping[str, Any], value))
     text = text_of(value)
-    return _engine_words(text) if text and text != "none" else None
+    if text and text != "none":
+        return _engine_words(text)
+    if re.search(
+        r"(engine|rollout)[^;,]* (on|in) (other|separate|its own)|trainer process only",
+        text_of(case.fields.get("other_models")),
+    ):
+        return EngineWords(name="vllm", placement="separate")
+    return None
 
 
 def _engine_fields(fields: Mapping[str, Any]) -> EngineWords | None:

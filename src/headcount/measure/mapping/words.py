@@ -11,14 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Method", "Notes", "attention_of", "checkpointing_of", "method_of", "notes_of", "optimizer_of", "precision_of", "text_of"]  # fmt: skip
+__all__ = [
+    "Method", "Notes", "attention_of", "checkpointing_of", "method_of", "notes_of", "optimizer_of",
+    "precision_of", "stated", "text_of",
+]  # fmt: skip
 
 _RANK = re.compile(r"\br(?:ank)?\s*[=:]?\s*(\d+)")
 _TARGETS = re.compile(r"lora on ([a-z_0-9, ]+)|\(([^)]*)\)", re.IGNORECASE)
 _LETTERS = {
-    "q": ("q_proj",), "k": ("k_proj",), "v": ("v_proj",), "o": ("o_proj",), "gate": ("gate_proj",), "up": ("up_proj",),
-    "down": ("down_proj",), "mlp": ("gate_proj", "up_proj", "down_proj"), "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
-}  # fmt: skip
+    **{letter: (f"{letter}_proj",) for letter in ("q", "k", "v", "o", "gate", "up", "down")},
+    "mlp": ("gate_proj", "up_proj", "down_proj"),
+    "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
+}
 _ALL_LINEAR = re.compile(r"all[- _]linear|linear layers|all layers|all modules")
 
 
@@ -89,7 +93,7 @@ def _modules(listed: str) -> tuple[str, ...]:
 
 
 def precision_of(precision: object) -> str | None:
-    """The family of model state that a text states: pure-16, direct-16, master-32, full-32; None when it only says `bf16`."""
+    """The family of model state that a text states: pure-16, direct-16, master-32, full-32; None of a bare `bf16`."""
     text = text_of(precision)
     if re.search(
         r"pure (bf16|fp16|16)|(bf16|fp16)[- ]true|throughout|weights(, gradients)? and (optimizer|adam)|no fp32 master",
@@ -121,6 +125,8 @@ def optimizer_of(optimizer: object) -> str | None:
             return word
     if "paged" in text:
         return "paged-adamw"
+    if re.search(r"\(torch\)|adamw_torch\b", text):
+        return "adamw-foreach"  # torch picks foreach on CUDA unless fused is asked for
     if re.search(r"fused", text) and "distributed" not in text:
         return "adamw-fused"
     return "adamw-foreach" if "foreach" in text else None
@@ -164,12 +170,21 @@ class Notes:
     fused_mlp: bool | None = None
     compiled: bool | None = None
     optimizer_in_backward: bool = False
+    offload_checkpoints: bool = False
     fp8: bool = False
 
 
 # torchtune's README adds one optimisation a row; a row of that ladder has all that came before it.
-_LADDER = ("packed", "compile", "chunked cross-entropy", "activation checkpointing", "fused into backward",
-           "activation offloading", "8-bit adam", "lora")  # fmt: skip
+_LADDER = (
+    "packed",
+    "compile",
+    "chunked cross-entropy",
+    "activation checkpointing",
+    "fused into backward",
+    "activation offloading",
+    "8-bit adam",
+    "lora",
+)
 
 
 def notes_of(notes: object, *, optimizer: object = None, precision: object = None) -> Notes:
@@ -189,6 +204,7 @@ def notes_of(notes: object, *, optimizer: object = None, precision: object = Non
         compiled=compiled,
         optimizer_in_backward="in backward" in text_of(optimizer)
         or bool(re.search(r"in backward|into backward", text)),
+        offload_checkpoints="activation offloading" in text,
         fp8=bool(re.search(r"float8|fp8", f"{text} {text_of(precision)}")),
     )
 
