@@ -99,6 +99,22 @@ class Layout:
         return max(1, self.shard_degree // self.expert)
 
     @property
+    def text(self) -> str:
+        """`8 GPUs: fsdp2 over 8, tensor 2`: the degrees that are not 1 and the switches that are on."""
+        degrees = ("replicate", "tensor", "pipeline", "virtual_pipeline", "context", "expert", "layer_split")
+        parts = [f"{self.shard} over {self.shard_degree}" if self.shard_degree > 1 else str(self.shard)]
+        parts += [f"{name} {getattr(self, name)}" for name in degrees if getattr(self, name) > 1]
+        switches = (
+            "sequence_parallel",
+            "root_split",
+            "offload_parameters",
+            "offload_optimizer",
+            "offload_between_phases",
+        )
+        parts += [name.replace("_", " ") for name in switches if getattr(self, name)]
+        return f"{self.gpus} GPUs: {', '.join(parts)}"
+
+    @property
     def nodes(self) -> int:
         """Whole nodes held."""
         return -(-self.gpus // self.gpus_per_node)

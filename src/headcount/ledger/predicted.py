@@ -162,6 +162,7 @@ class Footprint:
     group: str
     gpus: int
     gpu: str
+    layout: str  # in words
     moments: tuple[Moment, ...]
     host_moments: tuple[Moment, ...]  # bytes per node
     levels: Mapping[Level, Band]

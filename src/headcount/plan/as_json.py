@@ -124,6 +124,7 @@ def _footprint(footprint: Footprint) -> dict[str, Any]:
     return {
         "group": footprint.group,
         "gpus": footprint.gpus,
+        "layout": footprint.layout,
         "verdict": str(footprint.verdict),
         "because": footprint.because,
         "capacity_bytes": list(footprint.capacity_bytes),

@@ -38,6 +38,7 @@ def footprint(job: Job, group: str) -> Footprint:
         group=group,
         gpus=job.layouts[group].gpus,
         gpu=job.gpu.name,
+        layout=job.layouts[group].text,
         moments=moments,
         host_moments=hosts,
         levels=_levels(moments, sharded=job.layouts[group].gpus > 1),

@@ -65,9 +65,9 @@ ITEM_LESSONS: Mapping[str, tuple[str, str]] = {
         "A model with separate embedding and head.",
     ),
     "gathered weights": (
-        "FSDP keeps shards but computes with whole blocks: the block at work, the next one prefetched, and the "
+        "FSDP keeps shards but computes with whole blocks: the block at work, the next one prefetched, the "
         "root group (embedding, final norm, head).",
-        "No number of GPUs shrinks it. root_split = true wraps embedding and head apart; tensor parallelism divides it.",
+        "No number of GPUs shrinks it. root_split = true wraps embedding and head apart; tensor ranks divide it.",
     ),
     "kv cache": (
         "Keys and values of every token that a generated sequence has seen, so that a step computes only the new one.",
@@ -102,9 +102,9 @@ REMOVED_BY: Mapping[Role, str] = {
 }
 
 NO_KV_IN_SCORE = (
-    "Reference, reward, critic and old log-probs run in SCORE over tokens that are already known: one forward pass "
-    "sees them all at once and keeps nothing for a next token. Only the generator decodes token by token, so only GENERATE "
-    "has a KV cache."
+    "Reference, reward, critic and old log-probs run in SCORE over tokens that are known: one forward pass "
+    "sees them all at once and keeps nothing for a next token. Only the generator decodes token by token, so only "
+    "GENERATE has a KV cache."
 )
 
 ALGORITHM_LESSONS: Mapping[Algorithm, tuple[tuple[Role, ...], tuple[Role, ...], str]] = {

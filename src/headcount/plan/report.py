@@ -39,6 +39,7 @@ _ROLE_MARKS = {
 def plan_view(plan: Plan, console: Console, *, unit: str = "GiB", rows: bool = False) -> RenderableType:
     """Verdict first; then who, phases against the capacity line, the deciding moment, levels, time, settings."""
     parts: list[RenderableType] = [_headline(plan), _residents_table(plan.headcount, unit)]
+    parts += [Text(f"Layout ({footprint.group}): {footprint.layout}\n") for footprint in plan.footprints]
     for footprint in plan.footprints:
         parts += [_phase_bars(footprint, unit), _moment_table(footprint.deciding, unit, console, formulas=rows)]
         parts.append(_levels_table(footprint, unit))
@@ -80,6 +81,10 @@ def _residents_table(residents: Sequence[Resident], unit: str) -> Table:
             bytes_text(resident.state_bytes, unit=unit) if resident.state_bytes else "none of its own",
             resident.note or resident.group,
         )
+    together = sum(resident.state_bytes for resident in residents)
+    table.add_row(
+        "together", "", "", "", bytes_text(together, unit=unit), "before any division over GPUs", style="bold"
+    )
     return table
 
 
@@ -124,7 +129,7 @@ def _bar(moment: Moment, capacity: int, scale: float) -> Text:
 
 def _moment_table(moment: Moment, unit: str, console: Console, *, formulas: bool) -> Table:
     table = Table(title=f"The deciding moment: {moment.label}", box=box.SIMPLE_HEAD, title_justify="left")
-    table.add_column("row", overflow="fold")
+    table.add_column("row", no_wrap=True)
     table.add_column("bytes", justify="right", no_wrap=True)
     wide = formulas or console.width >= 110
     if wide:
@@ -133,7 +138,7 @@ def _moment_table(moment: Moment, unit: str, console: Console, *, formulas: bool
     table.add_column("basis")
     for row in sorted(moment.rows, key=lambda r: -r.bytes):
         shrinks = ", ".join(row.shrinks_with) or "nothing"
-        cells = [row.key, bytes_text(row.bytes, unit=unit)]
+        cells = [row.key.split("/", 1)[1], bytes_text(row.bytes, unit=unit)]
         cells += [_numbers(row)] if wide else []
         table.add_row(*cells, shrinks, row.basis)
     table.add_row("sum", bytes_text(moment.bytes, unit=unit), *([""] if wide else []), "", "", style="bold")
@@ -231,26 +236,34 @@ def comparison_view(comparison: Comparison, console: Console, *, unit: str = "Gi
         _side_by_side(comparison.compared, console, unit, common=None),
         _side_by_side(comparison.compared, console, unit, common=comparison.common_gpus),
         _pipeline_table(comparison),
-        Text("T trains (weights, gradients, optimizer), f frozen (weights only), (f) borrows another's weights."),
+        Text(_legend(console)),
         Text("State is every network's whole weights, gradients and optimizer state, before any division over GPUs."),
     ]
     return Group(*parts)
 
 
+def _legend(console: Console) -> str:
+    if console.width >= 120:
+        return "T trains (weights, gradients, optimizer), f frozen (weights only), (f) borrows another's weights."
+    return "P policy, C critic (train); r reference, w reward (frozen); G generator; (x) borrows another's weights."
+
+
 def _side_by_side(compared: Sequence[Compared], console: Console, unit: str, *, common: int | None) -> Table:
+    """Narrow terminals lose, in this order: where the peak is, role names (letters stay), hours, GPU-hours."""
     title = f"All on {common} GPUs" if common else "Each on the fewest GPUs that hold it"
+    wide, medium = console.width >= 120, console.width >= 84
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
-    table.add_column("variant", overflow="fold")
+    table.add_column("variant", min_width=14, overflow="fold")
     if common is None:
-        table.add_column("resident", overflow="fold")
+        table.add_column("resident", min_width=8 if not wide else 20, overflow="fold")
         table.add_column("state", justify="right", no_wrap=True)
-        table.add_column("GPUs", justify="right")
+        table.add_column("GPUs", justify="right", no_wrap=True)
     table.add_column("peak a GPU", justify="right", no_wrap=True)
-    wide = console.width >= 96
     if wide:
-        table.add_column("at", overflow="fold")
-    table.add_column("hours", justify="right", no_wrap=True)
-    table.add_column("GPU-hours", justify="right")
+        table.add_column("at", no_wrap=True)
+    if medium:
+        table.add_column("hours", justify="right", no_wrap=True)
+        table.add_column("GPU-hours", justify="right", no_wrap=True)
     table.add_column("dollars", justify="right", no_wrap=True)
     for each in compared:
         plan = each.common if common else each.smallest
@@ -260,12 +273,12 @@ def _side_by_side(compared: Sequence[Compared], console: Console, unit: str, *, 
         cells = [each.variant.name]
         if common is None:
             state = sum(resident.state_bytes for resident in plan.headcount)
-            cells += [_who(plan.headcount), bytes_text(state, unit=unit), str(plan.gpus)]
+            cells += [_who(plan.headcount, letters=not wide), bytes_text(state, unit=unit), str(plan.gpus)]
         cells.append(_peak_text(plan, unit))
         cells += [plan.deciding.label] if wide else []
         hours = _total(plan.stages)
-        cells += [f"{hours.p50:,.1f}", f"{hours.p50 * plan.gpus:,.0f}", _total_dollars(plan.stages)]
-        table.add_row(*cells)
+        cells += [f"{hours.p50:,.1f}", f"{hours.p50 * plan.gpus:,.1f}"] if medium else []
+        table.add_row(*cells, _total_dollars(plan.stages))
     return table
 
 
@@ -274,13 +287,18 @@ def _peak_text(plan: Plan, unit: str) -> str:
     return text if plan.verdict is Verdict.FITS else f"{text} {'?' if plan.verdict is Verdict.UNCERTAIN else '✗'}"
 
 
-def _who(residents: Sequence[Resident]) -> str:
-    """`policy T, critic T, reference f, reward f, generator f`."""
+def _who(residents: Sequence[Resident], *, letters: bool) -> str:
+    """`policy T, critic T, reference f`; or letters: `P C r w G`, brackets where weights are borrowed."""
     names = []
     for resident in residents:
         mark = "T" if resident.tier is Tier.TRAINABLE else "f"
-        names.append(f"{resident.role} {f'({mark})' if resident.weights_of or not resident.state_bytes else mark}")
-    return ", ".join(names)
+        borrowed = resident.weights_of is not None or not resident.state_bytes
+        if letters:
+            letter = _ROLE_MARKS[resident.role][0]
+            names.append(f"({letter})" if borrowed else letter)
+        else:
+            names.append(f"{resident.role} {f'({mark})' if borrowed else mark}")
+    return (" " if letters else ", ").join(names)
 
 
 def _total(stages: Sequence[Stage]) -> Band:
