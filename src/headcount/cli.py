@@ -262,6 +262,12 @@ def _guarded(run: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+    except Exception as error:
+        if os.environ.get("HEADCOUNT_TRACEBACK"):
+            raise
+        print(f"this is a bug of headcount, not of your input: {type(error).__name__}: {error}", file=sys.stderr)
+        print("HEADCOUNT_TRACEBACK=1 shows where; please report it with the command", file=sys.stderr)
+        return 70
     return 0
 
 

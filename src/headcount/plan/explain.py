@@ -133,8 +133,8 @@ def explain_algorithm(algorithm: Algorithm, *, parameters: float = 7e9, copy_gb:
     naive = naive_copies_bytes(algorithm, copy_bytes=copy_gb * GB) / GB
     count = len(trainable) + len(frozen)
     yield f"The naive count: {count} equal copies of {copy_gb:g} GB = {naive:g} GB. It leaves out gradients and"
-    yield "optimizer state (6 to 9 times a 16-bit copy for what trains), activations, logits, the KV cache, gathered weights and"
-    yield "fixed costs, and it counts networks that a setting could remove. `headcount plan` counts them."
+    yield "optimizer state (6 to 9 times a 16-bit copy for what trains), activations, logits, the KV cache, gathered"
+    yield "weights and fixed costs, and it counts networks that a setting could remove. `headcount plan` counts them."
     yield ""
     yield "Who is awake in which phase:"
     yield from _table(algorithm)
