@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from math import ceil
 from typing import Any, Protocol
 
 from headcount.errors import InputError, Mistake
 from headcount.facts.gpu import Gpu, find_gpu
-from headcount.job.check import no_effect, relation_mistakes
-from headcount.job.data_lengths import data_lengths
+from headcount.facts.optimizer import find_optimizer
+from headcount.facts.precision import find_frozen_precision, find_precision
+from headcount.facts.recipe import find_recipe
+from headcount.job.check import contradictions, relation_mistakes
+from headcount.job.data_lengths import DataLengths, data_lengths
 from headcount.job.defaults import MICRO_BATCH_SOURCE, MICRO_BATCH_TOKENS
 from headcount.job.engine import engine_of
-from headcount.job.job import AttentionKernel, Checkpointing, Job, Kernels, Lengths, Loss, MicroBatch, RowLayout, Work
+from headcount.job.job import (
+    AttentionKernel,
+    Checkpointing,
+    Job,
+    Kernels,
+    Lengths,
+    Loss,
+    MicroBatch,
+    Origin,
+    RowLayout,
+    Source,
+    Work,
+)
 from headcount.job.layout import ContextExchange, Layout, Load, Shard
-from headcount.job.networks import contradictions, model_of, networks_of
+from headcount.job.networks import model_of, networks_of
+from headcount.job.no_effect import no_effect, no_effect_on
 from headcount.job.settings import Settings
 from headcount.units import GIB
 from headcount.vocabulary import Algorithm
 
-__all__ = ["assemble", "gpu_of"]
+__all__ = ["assemble", "flat_mistakes", "gpu_of"]
 
 
 class FlatSpec(Protocol):
@@ -44,43 +60,59 @@ def gpu_of(flat: Mapping[str, Any], where: str) -> Gpu:
     try:
         return _gpu(flat["hardware.gpu"])
     except InputError as error:
-        raise _located(error, f"{where}: hardware.gpu") from None
+        raise type(error)(list(_located(error, f"{where}: hardware.gpu"))) from None
 
 
 def assemble(spec: FlatSpec, gpus: int) -> Job:
-    """The complete Job; every contradiction is reported at once."""
-    flat, where = spec.flat, spec.where
-    algorithm = Algorithm(flat["algorithm"])
-    mistakes = [*_lookups(flat, where), *no_effect(flat, algorithm, where)]
-    if mistakes:
-        raise InputError(mistakes)
-    gpu = gpu_of(flat, where)
-    settings = _settings(flat, gpus)
-    mistakes = contradictions(settings, algorithm, where)
-    job = _job(spec, settings, algorithm, gpu, gpus)
-    mistakes += relation_mistakes(job, where)
+    """The complete Job of a checked spec; every relation that cannot hold is reported at once."""
+    algorithm = Algorithm(spec.flat["algorithm"])
+    job = _job(spec, _settings(spec.flat, gpus), algorithm, gpu_of(spec.flat, spec.where), gpus)
+    mistakes = [*relation_mistakes(job, spec.where), *no_effect_on(job, spec.flat, spec.where)]
     if mistakes:
         raise InputError(mistakes)
     return job
 
 
-def _located(error: InputError, where: str) -> InputError:
+def flat_mistakes(flat: Mapping[str, Any], where: str, *, misspelt: Mapping[str, Any]) -> Iterator[Mistake]:
+    """What is wrong with well-typed keys before a job is built: unknown names, no effect, contradictions.
+
+    `misspelt` are choices that were none: stated all the same, so what hangs on them is not called useless.
+    """
+    yield from _lookups(flat, where)
+    if "algorithm" in flat:
+        yield from no_effect({**flat, **misspelt}, Algorithm(flat["algorithm"]), where)
+    yield from contradictions(flat, where)
+
+
+def _located(error: InputError, where: str) -> Iterator[Mistake]:
     """The same mistakes, named by the key that caused them."""
-    return type(error)([Mistake(where=where, what=m.what, fix=m.fix) for m in error.mistakes])
+    for mistake in error.mistakes:
+        inner = f"{mistake.where}: " if "." in mistake.where or "/" in mistake.where else ""
+        yield Mistake(where=where, what=f"{inner}{mistake.what}", fix=mistake.fix)
 
 
-def _lookups(flat: Mapping[str, Any], where: str) -> list[Mistake]:
+_FINDERS: Mapping[str, Callable[[str], object]] = {
+    "recipe": find_recipe,
+    "hardware.gpu": _gpu,
+    **{f"{role}.model": model_of for role in ("policy", "reference", "critic")},
+    **{f"{role}.precision": find_precision for role in ("policy", "critic")},
+    **{f"{role}.base_precision": find_frozen_precision for role in ("policy", "reference", "critic")},
+    **{f"{role}.optimizer": find_optimizer for role in ("policy", "critic")},
+}
+
+
+def _lookups(flat: Mapping[str, Any], where: str) -> Iterator[Mistake]:
     """Names that no table has."""
-    looked = [("hardware.gpu", _gpu)] + [(f"{role}.model", model_of) for role in ("policy", "reference", "critic")]
-    mistakes: list[Mistake] = []
-    for key, find in looked:
-        if key not in flat:
-            continue
+    named = [(key, find, flat[key]) for key, find in _FINDERS.items() if key in flat]
+    for index, row in enumerate(flat.get("reward", ())):
+        for leaf, find in (("model", model_of), ("base_precision", find_frozen_precision)):
+            if leaf in row:
+                named.append((f"reward[{index}].{leaf}", find, row[leaf]))
+    for key, find, name in named:
         try:
-            find(flat[key])
+            find(name)
         except InputError as error:
-            mistakes += [Mistake(where=f"{where}: {key} ({m.where})", what=m.what, fix=m.fix) for m in error.mistakes]
-    return mistakes
+            yield from _located(error, f"{where}: {key}")
 
 
 def _settings(flat: Mapping[str, Any], gpus: int) -> Settings:
@@ -141,12 +173,12 @@ def _host_bytes(settings: Settings) -> int | None:
     return None if stated is None else round(stated * GIB)
 
 
-def _data(spec: FlatSpec, settings: Settings) -> Mapping[str, Any]:
+def _data(spec: FlatSpec, settings: Settings) -> DataLengths | None:
     """Lengths and rows of the data file, where one is named."""
     for key in ("data.prompts", "data.pairs", "data.rows"):
         if settings.given(key):
             return data_lengths(spec.folder / settings.get(key))
-    return {}
+    return None
 
 
 def _tokens(value: Any) -> tuple[float, int]:
@@ -156,34 +188,51 @@ def _tokens(value: Any) -> tuple[float, int]:
     return float(value), int(value)
 
 
-def _lengths(settings: Settings, algorithm: Algorithm, known: Mapping[str, Any]) -> Lengths:
+def _lengths(settings: Settings, algorithm: Algorithm, known: DataLengths | None) -> Lengths:
     completion_key = "rollout.completion_tokens" if algorithm.online else "data.completion_tokens"
-    if algorithm.online and not settings.given(completion_key) and settings.given("data.completion_tokens"):
+    if algorithm.online and settings.given("data.completion_tokens"):
         completion_key = "data.completion_tokens"
-    prompt = known.get("prompt") if not settings.given("data.prompt_tokens") else None
-    completion = known.get("completion") if not settings.given(completion_key) and not algorithm.online else None
-    prompt_mean, prompt_max = prompt or _tokens(settings.get("data.prompt_tokens"))
-    mean, most = completion or _tokens(settings.get(completion_key))
+    prompt_mean, prompt_max = _of_data(settings, "data.prompt_tokens", known.prompt if known else None)
+    own = known.completion if known and not algorithm.online else None
+    mean, most = _of_data(settings, completion_key, own)
     return Lengths(prompt_mean=prompt_mean, prompt_max=prompt_max, completion_mean=mean, completion_max=most)
 
 
-def _work(settings: Settings, algorithm: Algorithm, known: Mapping[str, Any]) -> Work:
+def _of_data(settings: Settings, key: str, read: Source | None) -> tuple[float, int]:
+    """A length: the file's key, else what the data hold, else the default workload."""
+    if settings.given(key) or read is None:
+        return _tokens(settings.get(key))
+    settings.sources[key] = read
+    return _tokens(read.value)
+
+
+def _work(settings: Settings, algorithm: Algorithm, known: DataLengths | None) -> Work:
     online = algorithm.online
-    per_step = int(settings.get("rollout.prompts_per_step" if online else "work.rows_per_step"))
-    rows = int(known.get("rows", 0)) if not settings.given("work.rows") else 0
-    rows = rows or int(settings.get("work.rows"))
+    per_step = _rows_per_step(settings, online=online)
+    if known and not settings.given("work.rows"):
+        settings.sources["work.rows"] = Source(origin=Origin.GIVEN, text="rows of the data file", value=known.rows)
+        rows = known.rows
+    else:
+        rows = int(settings.get("work.rows"))
     steps = settings.get("work.steps")
+    mini = settings.get("update.mini_batch_prompts", per_step, "one optimizer step a rollout: on-policy")
     return Work(
         rows=rows,
         epochs=float(settings.get("work.epochs")) if steps is None else steps * per_step / rows,
         rows_per_step=per_step,
-        mini_batch_rows=int(
-            settings.get("update.mini_batch_prompts", per_step, "one optimizer step a rollout: on-policy")
-        ),
+        mini_batch_rows=int(mini) if online else per_step,
         group_size=int(settings.get("rollout.group_size")) if online else 1,
         passes=int(settings.get("update.passes")) if online else 1,
         reward_retrains=int(settings.get("work.reward_retrains")) if online else 0,
     )
+
+
+def _rows_per_step(settings: Settings, *, online: bool) -> int:
+    """Prompts of one rollout; offline a step is an optimizer step, whichever key says its rows."""
+    if online:
+        return int(settings.get("rollout.prompts_per_step"))
+    mini = "update.mini_batch_prompts"
+    return int(settings.get(mini if settings.given(mini) else "work.rows_per_step"))
 
 
 def _micro_batch(

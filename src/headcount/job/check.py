@@ -1,4 +1,4 @@
-"""Which settings contradict each other, or would have no effect?"""
+"""Which settings contradict each other?"""
 
 from __future__ import annotations
 
@@ -6,87 +6,47 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headcount.errors import Mistake
-from headcount.facts.model_shape import MoeMlp
-from headcount.job.job import EnginePlacement, Job, Placement, Tuning
+from headcount.facts.model_shape import ModelShape, MoeMlp
+from headcount.job.job import EnginePlacement, Job, Network, Placement, RowLayout, Tuning
 from headcount.job.layout import Layout, Shard
 from headcount.vocabulary import Algorithm
 
-__all__ = ["no_effect", "relation_mistakes"]
+__all__ = ["contradictions", "relation_mistakes"]
 
-# Keys that only some algorithms read.
-_ONLY_FOR: Mapping[str, tuple[Algorithm, ...]] = {
-    "update.clip_low": (Algorithm.PPO, Algorithm.GRPO),
-    "update.clip_high": (Algorithm.PPO, Algorithm.GRPO),
-    "update.kl_coef": (Algorithm.PPO, Algorithm.GRPO),
-    "update.gae_lambda": (Algorithm.PPO,),
-    "update.joint": (Algorithm.PPO,),
-    "update.passes": (Algorithm.PPO, Algorithm.GRPO),
-    "update.beta": (Algorithm.GRPO, Algorithm.DPO),
-    "update.reference_first": (Algorithm.DPO,),
-    "update.loss_aggregation": (Algorithm.PPO, Algorithm.GRPO),
-    "work.reward_retrains": (Algorithm.PPO, Algorithm.GRPO),
-}
-_ONLINE_SECTIONS = ("rollout", "critic", "reward")
+_OWN_GROUPS = ("train", "rollout")
 
 
-def no_effect(flat: Mapping[str, Any], algorithm: Algorithm, where: str) -> Iterator[Mistake]:
-    """Options that would be accepted and ignored are refused."""
-    for path in flat:
-        section = path.split(".")[0]
-        reads = _ONLY_FOR.get(path)
-        if reads is not None and algorithm not in reads:
-            yield _useless(where, path, f"{algorithm} does not read it")
-        elif section in _ONLINE_SECTIONS and not algorithm.online:
-            yield _useless(where, path, f"{algorithm} generates nothing and has no {section}")
-        elif section == "critic" and algorithm is not Algorithm.PPO:
-            yield _useless(where, path, f"{algorithm} has no critic")
-        elif section == "reference" and algorithm in (Algorithm.SFT, Algorithm.REWARD_MODEL):
-            yield _useless(where, path, f"{algorithm} has no reference")
-        elif path == "data.completion_tokens" and algorithm.online and "rollout.completion_tokens" in flat:
-            yield _useless(where, path, "rollout.completion_tokens is what counts")
-    if flat.get("policy.tuning", "full") == "full":
-        for path in flat:
-            if path.startswith("policy.adapter."):
-                yield _useless(where, path, 'policy.tuning = "full" has no adapter')
-    yield from _engine_no_effect(flat, where)
-    if "work.steps" in flat and "work.epochs" in flat:
-        yield _useless(where, "work.epochs", "work.steps already says how long")
-    for section in ("update", "score"):
-        if f"{section}.micro_batch_tokens" in flat and f"{section}.micro_batch_sequences" in flat:
-            yield _useless(
-                where, f"{section}.micro_batch_tokens", f"{section}.micro_batch_sequences already says how many"
-            )
-
-
-def _engine_no_effect(flat: Mapping[str, Any], where: str) -> Iterator[Mistake]:
-    if flat.get("rollout.engine") in ("builtin", "hf"):
-        for leaf in (
-            "sleep_level",
-            "memory_fraction",
-            "engine_tensor",
-            "engine_gpus",
-            "engine_precision",
-            "engine_pipeline",
-        ):
-            if f"rollout.{leaf}" in flat:
-                engine = flat["rollout.engine"]
-                yield _useless(
-                    where, f"rollout.{leaf}", f'engine = "{engine}" generates with the policy\'s own weights'
-                )
-    if "rollout.engine_gpus" in flat and flat.get("rollout.engine_placement") != "separate":
-        yield _useless(where, "rollout.engine_gpus", 'only engine_placement = "separate" has GPUs of its own')
-    if flat.get("rollout.engine_placement") == "separate" and "rollout.sleep_level" in flat:
-        yield _useless(where, "rollout.sleep_level", "a separate engine never sleeps")
-
-
-def _useless(where: str, path: str, why: str) -> Mistake:
-    return Mistake(where=f"{where}: {path}", what=f"no effect: {why}", fix="remove it")
+def contradictions(flat: Mapping[str, Any], where: str) -> Iterator[Mistake]:
+    """What the keys alone show: networks that nobody has, groups that nobody sits on."""
+    rewards = flat.get("reward", [{"kind": "model"}])
+    models = [row for row in rewards if row["kind"] == "model"]
+    if len(models) > 1:
+        what = f"{len(models)} reward networks in one job are not planned yet"
+        yield Mistake(where=f"{where}: reward", what=what, fix='keep one [[reward]] with kind = "model"')
+    for key in ("critic.trunk", "critic.init_from"):
+        if flat.get(key) == "reward" and not models:
+            what = "the reward is a function: there is no reward network to take weights from"
+            yield Mistake(where=f"{where}: {key}", what=what, fix=f'{key} = "policy"')
+    roles, groups = flat.get("layout.roles", {}), flat.get("layout.groups", {})
+    for role, group in roles.items():
+        if group not in groups:
+            what = f"puts {role} on {group!r}, which is no group of this job"
+            yield Mistake(where=f"{where}: layout.roles", what=what, fix=f"[layout.groups.{group}]\ngpus = 8")
+    for group in groups:
+        at = f"{where}: layout.groups.{group}"
+        if group in _OWN_GROUPS:
+            fix = "[layout] for the trainer, rollout.engine_gpus for the engine"
+            yield Mistake(where=at, what=f"{group} is headcount's own name for a group", fix=fix)
+        elif group not in roles.values():
+            yield Mistake(where=at, what="no effect: no role sits there", fix=f'roles = {{ critic = "{group}" }}')
 
 
 def relation_mistakes(job: Job, where: str) -> Iterator[Mistake]:
     """Relations between settings that cannot hold."""
     for name, layout in job.layouts.items():
-        yield from _layout(job, layout, f"{where}: layout" if name == "train" else f"{where}: layout.groups.{name}")
+        if job.engine is None or name != job.engine.group or name == "train":
+            at = f"{where}: layout" if name == "train" else f"{where}: layout.groups.{name}"
+            yield from _layout(layout, [n for n in job.networks.values() if n.group == name], at)
     yield from _lengths(job, where)
     if job.algorithm is Algorithm.GRPO and job.work.group_size < 2:
         what = "a group of one has no siblings to be compared with: every advantage is 0"
@@ -98,65 +58,74 @@ def relation_mistakes(job: Job, where: str) -> Iterator[Mistake]:
         )
     yield from _placements(job, where)
     yield from _engine(job, where)
-    if job.algorithm.pairs and job.update.sequences % 2 and job.update.rows != "packed":
+    if job.algorithm.pairs and job.update.sequences % 2 and job.update.rows is not RowLayout.PACKED:
         what = f"{job.update.sequences} sequences are not whole pairs; chosen and rejected count as two"
         fix = f"micro_batch_sequences = {job.update.sequences + 1}"
         yield Mistake(where=f"{where}: update.micro_batch_sequences", what=what, fix=fix)
 
 
-def _layout(job: Job, layout: Layout, at: str) -> Iterator[Mistake]:
-    if layout.gpus % layout.model_parallel:
-        what = (
-            f"{layout.gpus} GPUs are not a multiple of tensor {layout.tensor} × pipeline {layout.pipeline} × context "
-            f"{layout.context}" + (f" × layer_split {layout.layer_split}" if layout.layer_split > 1 else "")
-        )
-        yield Mistake(
-            where=at,
-            what=what,
-            fix=f"hardware.gpus = {-(-layout.gpus // layout.model_parallel) * layout.model_parallel}",
-        )
+def _layout(layout: Layout, networks: list[Network], at: str) -> Iterator[Mistake]:
+    """Degrees against GPUs, heads, layers and experts of every network that sits there."""
+    ranks = layout.model_parallel
+    if layout.gpus % ranks:
+        split = f" × layer_split {layout.layer_split}" if layout.layer_split > 1 else ""
+        degrees = f"tensor {layout.tensor} × pipeline {layout.pipeline} × context {layout.context}{split}"
+        what = f"{layout.gpus:,} GPUs are not a multiple of {degrees} = {ranks:,}"
+        yield Mistake(where=at, what=what, fix=f"hardware.gpus = {-(-layout.gpus // ranks) * ranks}")
         return
-    for network in job.networks.values():
-        shape = network.shape
-        heads = shape.block(0).attention.heads
-        if heads % layout.tensor:
-            what = f"tensor = {layout.tensor} does not divide the {heads} heads of {shape.name}"
-            yield Mistake(where=f"{at}.tensor", what=what, fix=f"tensor = {_divisor(heads, layout.tensor)}")
-        if layout.pipeline > shape.layers:
-            what = f"pipeline = {layout.pipeline} is more than the {shape.layers} layers of {shape.name}"
-            yield Mistake(where=f"{at}.pipeline", what=what, fix="pipeline = 1")
-        break
-    yield from _experts(job, layout, at)
-    if layout.pipeline > 1 and layout.shard in (Shard.ZERO2, Shard.ZERO3):
-        what = f"{layout.shard} exchanges gradients every micro-batch, which a pipeline cannot"
-        yield Mistake(where=f"{at}.shard", what=what, fix='shard = "zero-1"')
-    if layout.replicate > 1 and (not layout.shard.divides_weights or layout.data * layout.context % layout.replicate):
-        what = f"replicate = {layout.replicate} needs a sharding whose {layout.data * layout.context} ranks it divides"
-        yield Mistake(where=f"{at}.replicate", what=what, fix="replicate = 1")
-    if layout.sequence_parallel and layout.tensor == 1:
-        yield Mistake(where=f"{at}.sequence_parallel", what="no effect: tensor is 1", fix="tensor = 2, or remove it")
-    if layout.virtual_pipeline > 1 and layout.pipeline == 1:
-        yield Mistake(where=f"{at}.virtual_pipeline", what="no effect: pipeline is 1", fix="remove it")
+    shapes = list({network.shape.name: network.shape for network in networks}.values())
+    for shape in shapes:
+        yield from _shape(layout, shape, at)
+    if layout.expert > 1:
+        yield from _experts(layout, shapes, at)
+    yield from _sharding(layout, at)
+
+
+def _shape(layout: Layout, shape: ModelShape, at: str) -> Iterator[Mistake]:
+    heads = shape.block(0).attention.heads
+    if heads % layout.tensor:
+        what = f"tensor = {layout.tensor} does not divide the {heads} heads of {shape.name}"
+        yield Mistake(where=f"{at}.tensor", what=what, fix=f"tensor = {_divisor(heads, layout.tensor)}")
+    for degree, count in (("pipeline", layout.pipeline), ("layer_split", layout.layer_split)):
+        if count > shape.layers:
+            what = f"{degree} = {count} is more than the {shape.layers} layers of {shape.name}"
+            yield Mistake(where=f"{at}.{degree}", what=what, fix=f"{degree} = {_divisor(shape.layers, count)}")
+    if layout.virtual_pipeline > 1 and layout.pipeline * layout.virtual_pipeline > shape.layers:
+        chunks = layout.pipeline * layout.virtual_pipeline
+        what = f"{chunks} chunks (pipeline × virtual_pipeline) are more than the {shape.layers} layers of {shape.name}"
+        yield Mistake(where=f"{at}.virtual_pipeline", what=what, fix="virtual_pipeline = 1")
 
 
 def _divisor(number: int, most: int) -> int:
     return max(candidate for candidate in range(1, most + 1) if number % candidate == 0)
 
 
-def _experts(job: Job, layout: Layout, at: str) -> Iterator[Mistake]:
-    if layout.expert == 1:
-        return
-    mixtures = [block.mlp for _, block in job.policy.shape.blocks if isinstance(block.mlp, MoeMlp)]
-    if not mixtures:
-        what = f"{job.policy.shape.name} has no experts"
-        yield Mistake(where=f"{at}.expert", what=what, fix="expert = 1")
-    elif mixtures[0].experts % layout.expert:
-        what = f"expert = {layout.expert} does not divide {mixtures[0].experts} experts"
-        yield Mistake(where=f"{at}.expert", what=what, fix=f"expert = {_divisor(mixtures[0].experts, layout.expert)}")
-    elif layout.data * layout.context * layout.tensor % layout.expert:
-        ranks = layout.data * layout.context * layout.tensor
+def _sharding(layout: Layout, at: str) -> Iterator[Mistake]:
+    if layout.pipeline > 1 and layout.shard in (Shard.ZERO2, Shard.ZERO3):
+        what = f"{layout.shard} exchanges gradients every micro-batch, which a pipeline cannot"
+        yield Mistake(where=f"{at}.shard", what=what, fix='shard = "zero-1"')
+    ranks = layout.data * layout.context
+    if layout.replicate > 1 and (not layout.shard.divides_weights or ranks % layout.replicate):
+        what = f"replicate = {layout.replicate} needs a sharding whose {ranks} ranks it divides"
+        yield Mistake(where=f"{at}.replicate", what=what, fix="replicate = 1")
+
+
+def _experts(layout: Layout, shapes: list[ModelShape], at: str) -> Iterator[Mistake]:
+    """Experts are divided where there are some; dense networks beside them keep their tensor ranks."""
+    experts = {
+        shape.name: block.mlp.experts for shape in shapes for _, block in shape.blocks if isinstance(block.mlp, MoeMlp)
+    }
+    ranks = layout.data * layout.context * layout.tensor
+    if not experts:
+        names = " and ".join(shape.name for shape in shapes)
+        yield Mistake(where=f"{at}.expert", what=f"{names} has no experts", fix="expert = 1")
+    for name, count in experts.items():
+        if count % layout.expert:
+            what = f"expert = {layout.expert} does not divide the {count} experts of {name}"
+            yield Mistake(where=f"{at}.expert", what=what, fix=f"expert = {_divisor(count, layout.expert)}")
+    if ranks % layout.expert:
         what = f"expert = {layout.expert} does not divide the {ranks} ranks that share a stage"
-        yield Mistake(where=f"{at}.expert", what=what, fix="expert = 1")
+        yield Mistake(where=f"{at}.expert", what=what, fix=f"expert = {_divisor(ranks, layout.expert)}")
 
 
 def _lengths(job: Job, where: str) -> Iterator[Mistake]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headcount.facts.gpu import Gpu
 from headcount.facts.model_shape import ModelShape
-from headcount.job.job import Engine, EnginePlacement
+from headcount.job.job import Engine, EnginePlacement, Origin, Source
 from headcount.job.layout import Layout
 from headcount.job.settings import Settings
 
@@ -48,6 +48,7 @@ def engine_of(settings: Settings, shape: ModelShape, gpu: Gpu, train: Layout) ->
     tensor = int(settings.get("rollout.engine_tensor", usual, why))
     if not settings.given("rollout.engine_tensor") and gpus % tensor:
         tensor = usual  # a recipe's own default that these GPUs cannot make
+        settings.sources["rollout.engine_tensor"] = Source(origin=Origin.DEFAULT, text=why, value=usual)
     engine = Engine(
         name=name,
         placement=placement,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.errors import InputError, Mistake
-from headcount.job.assemble import assemble, gpu_of
+from headcount.job.assemble import assemble, flat_mistakes, gpu_of
 from headcount.job.job import Job
 from headcount.job.schema import KEYS, flatten, mistakes_in
 
@@ -39,7 +39,7 @@ class Spec:
 
     def replaced(self, path: str, value: object) -> Spec:
         """The same job with one key changed; the new value is checked like any other."""
-        return _checked({**self.flat, **flatten({path: value})}, self.where, self.folder)
+        return _checked(_laid_over(self.flat, flatten({path: value})), self.where, self.folder)
 
     def build(self, *, gpus: int | None = None) -> Job:
         """The complete Job on `gpus` cards (the file's own count when left out)."""
@@ -68,7 +68,7 @@ def read_spec(path: str | os.PathLike[str], *, overrides: Sequence[str] = ()) ->
     file = Path(path)
     flat = flatten(_toml(file))
     for text in overrides:
-        flat |= _override(text)
+        flat = _laid_over(flat, _override(text))
     return _checked(flat, str(path), file.parent)
 
 
@@ -76,24 +76,63 @@ def spec_from(mapping: Mapping[str, Any], *, where: str = "job", overrides: Sequ
     """The same from a mapping as tomllib gives it."""
     flat = flatten(mapping)
     for text in overrides:
-        flat |= _override(text)
+        flat = _laid_over(flat, _override(text))
     return _checked(flat, where, Path())
 
 
+# Two words for one thing: who sets one anew means it instead of the other.
+_RIVALS = (
+    ("update.micro_batch_sequences", "update.micro_batch_tokens"),
+    ("score.micro_batch_sequences", "score.micro_batch_tokens"),
+    ("work.steps", "work.epochs"),
+)
+
+
+def _laid_over(flat: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    rivals = {one: other for pair in _RIVALS for one, other in (pair, pair[::-1])}
+    gone = {rivals[path] for path in changes if path in rivals}
+    return {path: value for path, value in flat.items() if path not in gone} | dict(changes)
+
+
+_NEEDED = (
+    ("algorithm", '"grpo"'),
+    ("policy.model", '"Qwen/Qwen2.5-7B-Instruct"'),
+    ("hardware.gpu", '"h100-sxm"'),
+)
+
+
 def _checked(flat: dict[str, Any], where: str, folder: Path) -> Spec:
-    mistakes = mistakes_in(flat, where=where)
-    for needed, sample in (
-        ("algorithm", '"grpo"'),
-        ("policy.model", '"Qwen/Qwen2.5-7B-Instruct"'),
-        ("hardware.gpu", '"h100-sxm"'),
-    ):
-        if needed not in flat:
-            section = needed.rpartition(".")[0]
-            fix = f"[{section}]\n{needed.rpartition('.')[2]} = {sample}" if section else f"{needed} = {sample}"
-            mistakes.append(Mistake(where=f"{where}: {needed}", what="is missing", fix=fix))
-    if mistakes:
-        raise InputError(mistakes)
-    return Spec(flat=flat, where=where, folder=folder)
+    """Wrong keys, types and values; then, of what is left, unknown names and options without effect."""
+    wrong = mistakes_in(flat, where=where)
+    sound = {path: value for path, value in flat.items() if path not in wrong}
+    misspelt = {path: flat[path] for path in wrong if path in KEYS and KEYS[path].kind == "choice"}
+    mistakes = [mistake for each in wrong.values() for mistake in each]
+    mistakes += [_missing(key, sample, where) for key, sample in _NEEDED if key not in flat]
+    unknown = list(flat_mistakes(sound, where, misspelt=misspelt))
+    spec = Spec(flat=sound, where=where, folder=folder)
+    if mistakes and not unknown and all(key in sound for key, _ in _NEEDED):
+        mistakes += _relations(spec)
+    if mistakes or unknown:
+        raise InputError([*mistakes, *unknown])
+    return spec
+
+
+def _relations(spec: Spec) -> Sequence[Mistake]:
+    """What else a build would find, so that one edit mends all."""
+    try:
+        spec.build(gpus=spec.gpus or spec.gpus_per_node)
+    except InputError as error:
+        return error.mistakes
+    return ()
+
+
+def _missing(key: str, sample: str, where: str) -> Mistake:
+    section, _, leaf = key.rpartition(".")
+    return Mistake(
+        where=f"{where}: {key}",
+        what="is missing",
+        fix=f"[{section}]\n{leaf} = {sample}" if section else f"{leaf} = {sample}",
+    )
 
 
 def _toml(file: Path) -> dict[str, Any]:

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from headcount.errors import InputError, Mistake
 from headcount.facts.model_shape import ModelShape
 from headcount.facts.models import find_model
 from headcount.facts.optimizer import find_optimizer
-from headcount.facts.precision import find_frozen_precision, find_precision
+from headcount.facts.precision import FrozenPrecision, find_frozen_precision, find_precision
 from headcount.job.job import Adapter, Network, Placement, Tuning
 from headcount.job.settings import Settings
 from headcount.vocabulary import Algorithm, Role
@@ -101,8 +100,6 @@ def _reward(rewards: list[Mapping[str, Any]], policy: Network, algorithm: Algori
     if not algorithm.online:
         return None
     models = [row for row in rewards if row["kind"] == "model"]
-    if len(models) > 1:
-        raise InputError.one("reward", "two reward networks in one job are not planned yet", 'keep one kind = "model"')
     if not models and (rewards or algorithm is not Algorithm.PPO):
         return None
     row = models[0] if models else {}
@@ -123,7 +120,7 @@ def _critic(settings: Settings, policy: Network, reward: Network | None, group: 
             tuning=policy.tuning if policy.adapter else Tuning.LORA,
             scalar_head=True,
             precision=policy.precision,
-            frozen=policy.frozen,
+            frozen=policy.frozen if trunk == "policy" else (reward or policy).frozen,
             optimizer=policy.optimizer,
             adapter=policy.adapter or _adapter(settings, "critic"),
             weights_of=Role.POLICY if trunk == "policy" else Role.REWARD,
@@ -142,11 +139,17 @@ def _critic(settings: Settings, policy: Network, reward: Network | None, group: 
         tuning=tuning,
         scalar_head=True,
         precision=find_precision(settings.get("critic.precision", policy.precision.name, "as the policy")),
-        frozen=policy.frozen,
+        frozen=_critic_base(settings, tuning, policy),
         optimizer=find_optimizer(settings.get("critic.optimizer", policy.optimizer.name, "as the policy")),
         adapter=None if tuning is Tuning.FULL else _adapter(settings, "critic"),
         group=group,
     )
+
+
+def _critic_base(settings: Settings, tuning: Tuning, policy: Network) -> FrozenPrecision:
+    if not settings.stated("critic.base_precision"):
+        return find_frozen_precision("nf4") if tuning is Tuning.QLORA else policy.frozen
+    return find_frozen_precision(settings.get("critic.base_precision"))
 
 
 def _reference(settings: Settings, policy: Network, algorithm: Algorithm, group: str) -> Network | None:
@@ -177,20 +180,11 @@ def _reference(settings: Settings, policy: Network, algorithm: Algorithm, group:
 
 
 def _kl_pulls(settings: Settings, algorithm: Algorithm) -> bool:
+    """A reference is needed while a KL term counts: in PPO's reward, in GRPO's loss or reward, in DPO always."""
     if algorithm is Algorithm.DPO:
         return True
-    key = "update.kl_coef" if algorithm is Algorithm.PPO else "update.beta"
+    keys = ("update.kl_coef",) if algorithm is Algorithm.PPO else ("update.beta", "update.kl_coef")
     asked = settings.given("reference.placement") and settings.get("reference.placement") != "none"
-    if asked and not settings.given(key):
+    if asked and not any(settings.given(key) for key in keys):
         return True  # who places a reference wants one, whatever the coefficient's default
-    return float(settings.get(key)) > 0
-
-
-def contradictions(settings: Settings, algorithm: Algorithm, where: str) -> list[Mistake]:
-    """A reference that is placed although nothing pulls towards it."""
-    key = "update.kl_coef" if algorithm is Algorithm.PPO else "update.beta"
-    placed = settings.given("reference.placement") and settings.get("reference.placement") != "none"
-    if algorithm.online and placed and settings.given(key) and not float(settings.get(key)):
-        what = f"no effect: {key} = 0 needs no reference"
-        return [Mistake(where=f"{where}: reference.placement", what=what, fix=f"remove [reference], or {key} = 0.01")]
-    return []
+    return any(float(settings.get(key)) > 0 for key in keys if settings.stated(key) or key == keys[0])

@@ -102,7 +102,7 @@ KEYS: Mapping[str, Key] = {
         Key("update.fused_rope", "bool", "one kernel for rotary embeddings"),
         Key("update.compiled", "bool", "torch.compile"),
         Key("update.expand_kv", "bool", "keys and values repeated for every query head"),
-        Key("update.residual_bytes", "int", "bytes of the residual stream", 2, 4),
+        Key("update.residual_bytes", "int", "bytes of the residual stream", 2, 4, choices=("2", "4")),
         Key("update.float8_linears", "bool", "linears computed in float8"),
         Key("update.optimizer_in_backward", "bool", "each layer steps during backward"),
         Key("update.accumulate", "bool", "gradients stand while another micro-batch runs"),
@@ -174,20 +174,21 @@ def flatten(mapping: Mapping[str, Value], prefix: str = "") -> dict[str, Value]:
     return flat
 
 
-def mistakes_in(flat: Mapping[str, Value], *, where: str) -> list[Mistake]:
-    """Unknown keys (the nearest named), wrong types and units, values out of bounds: all of them."""
-    found: list[Mistake] = []
-    for path, value in flat.items():
-        at = f"{where}: {path}"
-        if path == "reward":
-            found += _reward_mistakes(value, at)
-        elif path in ("layout.roles", "layout.groups"):
-            found += _group_mistakes(path, value, at)
-        elif path not in KEYS:
-            found.append(_unknown(path, value, at))
-        elif (wrong := _wrong(KEYS[path], value)) is not None:
-            found.append(Mistake(where=at, what=wrong, fix=_example(KEYS[path])))
-    return found
+def mistakes_in(flat: Mapping[str, Value], *, where: str) -> dict[str, list[Mistake]]:
+    """Unknown keys (the nearest named), wrong types and units, values out of bounds. Sound keys have no entry."""
+    found = {path: list(_mistakes(path, value, f"{where}: {path}")) for path, value in flat.items()}
+    return {path: mistakes for path, mistakes in found.items() if mistakes}
+
+
+def _mistakes(path: str, value: Value, at: str) -> Iterator[Mistake]:
+    if path == "reward":
+        yield from _reward_mistakes(value, at)
+    elif path in ("layout.roles", "layout.groups"):
+        yield from _group_mistakes(path, value, at)
+    elif path not in KEYS:
+        yield _unknown(path, value, at)
+    elif (wrong := _wrong(KEYS[path], value)) is not None:
+        yield Mistake(where=at, what=wrong, fix=_example(KEYS[path]))
 
 
 def _unknown(path: str, value: Value, at: str) -> Mistake:
@@ -238,11 +239,12 @@ def _wrong_number(key: Key, value: Value) -> str | None:
         return f"{value} is not a whole number"
     if not key.low <= value <= key.high:
         return f"{value:,} is outside {key.low:,g} to {key.high:,g}"
+    if key.choices and str(value) not in key.choices:
+        return f"{value} is none of {', '.join(key.choices)}"
     return None
 
 
 def _wrong_tokens(value: Value) -> str | None:
-    bound = Key("tokens", "float", "", 1, 10**8)
     if not isinstance(value, Mapping):
         return _wrong_number(Key("tokens", "int", "", 1, 10**8), value)
     extra = set(value) - {"mean", "max"}
@@ -250,7 +252,8 @@ def _wrong_tokens(value: Value) -> str | None:
         return f"{_shown(value)} needs max (and may have mean)" + (
             f"; unknown: {', '.join(map(str, extra))}" if extra else ""
         )
-    wrong = [text for part in value.values() if (text := _wrong_number(bound, part))]
+    kinds = {"mean": Key("mean", "float", "", 1, 10**8), "max": Key("max", "int", "", 1, 10**8)}
+    wrong = [text for part in value if (text := _wrong_number(kinds[part], value[part]))]
     if wrong:
         return "; ".join(wrong)
     if float(value.get("mean", value["max"])) > float(value["max"]):
