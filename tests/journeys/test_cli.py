@@ -109,7 +109,7 @@ def test_explain_a_row_fills_the_numbers_in():
     job = str(ROOT / "configs/plan/sft.toml")
     done = headcount("explain", job, "--row", "update/policy/logits")
     assert done.returncode == 0, done.stderr
-    assert "× 152,064 ×" in done.stdout  # Qwen2.5-7B's vocabulary
+    assert "× 152,064" in done.stdout  # Qwen2.5-7B's vocabulary
     assert "Fed by:" in done.stdout
 
 

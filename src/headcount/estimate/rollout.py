@@ -6,24 +6,25 @@ batch and its cache cost; a finished sequence makes room for the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
 from statistics import NormalDist
 
-__all__ = ["Rollout", "completion_lengths", "fixed_rate_s", "simulate"]
+__all__ = ["Stretch", "completion_lengths", "fixed_rate_s", "rollout_s", "schedule"]
 
 _SIGMA = 0.7  # of log length: reasoning and chat completions are right-skewed; the mean and the cap are given
 _QUANTILES = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rollout:
-    """Seconds until the last sequence stops, and tokens decoded meanwhile."""
+class Stretch:
+    """A run of decode steps between two finished sequences: how many, with how many live, over how much cache."""
 
-    seconds: float
-    tokens: float
+    steps: float
+    live: float
+    cached_tokens: float
 
 
 @lru_cache(maxsize=256)
@@ -46,34 +47,38 @@ def fixed_rate_s(*, prompts: int, group_size: int, completion_tokens: float, tok
     return prompts * group_size * completion_tokens / tokens_per_s
 
 
-def simulate(
-    lengths: Sequence[float], *, sequences: int, cap: int, prompt_tokens: float, step_s: Callable[[float, float], float]
-) -> Rollout:
-    """Run `sequences` completions, drawn round-robin from `lengths`, through `cap` slots.
+@lru_cache(maxsize=64)
+def schedule(lengths: tuple[float, ...], *, sequences: int, cap: int, prompt_tokens: float) -> tuple[Stretch, ...]:
+    """Who runs beside whom: `sequences` completions, drawn round-robin from `lengths`, through `cap` slots.
 
-    `step_s(live, live_tokens)` is the time of one decode step for `live` sequences that hold `live_tokens` cached
-    tokens. Time jumps from one finished bundle to the next: all live sequences advance by the same number of tokens.
+    The order of events does not depend on how long a step takes: all live sequences advance by the same number of
+    tokens, so one schedule serves every estimate of the step time.
     """
     bundles = [(lengths[i % len(lengths)]) for i in range(min(sequences, 4 * len(lengths)))]
     weight = sequences / len(bundles)
     slots = max(1, min(len(bundles), int(cap / weight) or 1))
     waiting = list(reversed(_interleaved(bundles)))
     running: list[tuple[float, float]] = []  # (token clock at which it ends, its length)
-    clock = seconds = started = 0.0
+    clock = 0.0
+    stretches: list[Stretch] = []
     while waiting or running:
         while waiting and len(running) < slots:
             length = waiting.pop()
             heappush(running, (clock + length, length))
-        ends, _ = running[0]
+        steps = running[0][0] - clock
         live = min(weight * len(running), float(max(cap, 1)))
         done = sum(length - (end - clock) for end, length in running) / len(running)
-        advance = ends - clock
-        cached = live * (prompt_tokens + done + advance / 2)
-        seconds += advance * step_s(live, cached)
-        clock = ends
+        cached = live * (prompt_tokens + done + steps / 2)
+        stretches.append(Stretch(steps=steps, live=live, cached_tokens=cached))
+        clock = running[0][0]
         while running and running[0][0] <= clock:
-            started += heappop(running)[1] * weight
-    return Rollout(seconds=seconds, tokens=started)
+            heappop(running)
+    return tuple(stretches)
+
+
+def rollout_s(stretches: tuple[Stretch, ...], step_s: Callable[[float, float], float]) -> float:
+    """Seconds until the last sequence stops; `step_s(live, cached_tokens)` is one decode step."""
+    return sum(stretch.steps * step_s(stretch.live, stretch.cached_tokens) for stretch in stretches)
 
 
 def _interleaved(bundles: list[float]) -> list[float]:

@@ -56,14 +56,22 @@ def layer_passes(network: Network, layout: Layout) -> float:
 
 def gathered(network: Network, layout: Layout) -> Unsharded | None:
     """Sizes of what FSDP gathers for this network; None when its weights are not divided."""
-    if layout.shard not in (Shard.FSDP1, Shard.FSDP2) or layout.shard_degree == 1:
+    if layout.shard not in (Shard.FSDP1, Shard.FSDP2):
         return None
+    stored = network.precision.weight_bytes if network.tuning is Tuning.FULL else network.frozen.other_bytes
+    if layout.shard_degree == 1 and (layout.shard is Shard.FSDP1 or stored == network.precision.compute_bytes):
+        return None  # nothing to gather and nothing to cast
     full = network.tuning is Tuning.FULL
     policy = network.precision
+    if layout.pipeline > 1:
+        layout = replace(layout, reshard_after_forward=False)  # the next micro-batch needs the stage again at once
     return unsharded(
         network.shape,
         layout,
-        compute_bytes=policy.compute_bytes if full or network.frozen.quantised else network.frozen.other_bytes,
+        block_share=network.frozen.weight_bytes / policy.compute_bytes
+        if not full and network.frozen.quantised
+        else 1.0,
+        compute_bytes=policy.compute_bytes,
         reduce_bytes=policy.reduce_bytes if full else 0,
         stored_bytes=policy.weight_bytes,
         scalar_head=network.scalar_head,

@@ -30,7 +30,10 @@ class Found:
 
 def plan(job: Job) -> Plan:
     """The whole answer to one job. Milliseconds; loads no torch."""
-    held = footprints(job)
+    return _planned(job, footprints(job))
+
+
+def _planned(job: Job, held: tuple[Footprint, ...]) -> Plan:
     assumptions = tuple(_assumptions(job, held))
     return Plan(
         name=job.name,
@@ -54,7 +57,7 @@ def fewest(spec: Spec) -> Found:
     if found.job is None:
         gpus, why = found.tried[-1]
         return Found(plan=None, why_not=f"not even {gpus} GPUs: {why}")
-    return Found(plan=plan(found.job))
+    return Found(plan=_planned(found.job, found.footprints))
 
 
 def _peak_bytes(held: tuple[Footprint, ...]) -> int:

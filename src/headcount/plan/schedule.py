@@ -11,7 +11,7 @@ from headcount.errors import UnknownFact
 from headcount.estimate import time
 from headcount.estimate.cost import dollars
 from headcount.estimate.kv_cache import concurrency_cap
-from headcount.estimate.rollout import completion_lengths, simulate
+from headcount.estimate.rollout import completion_lengths, rollout_s, schedule
 from headcount.facts.calibration import factor
 from headcount.facts.price import find_price
 from headcount.job.job import Checkpointing, Engine, EnginePlacement, Job, Network, Placement, Tuning
@@ -106,10 +106,8 @@ def _generate(job: Job, engine: Engine) -> Seconds:
         eager=engine.name == "hf" or engine.eager,
     )
     drawn = completion_lengths(lengths.completion_mean, lengths.completion_max)
-    runs = [
-        simulate(drawn, sequences=sequences, cap=cap, prompt_tokens=lengths.prompt_mean, step_s=step).seconds
-        for step in model.step_s
-    ]
+    order = schedule(drawn, sequences=sequences, cap=cap, prompt_tokens=lengths.prompt_mean)
+    runs = [rollout_s(order, step) for step in model.step_s]
     prompts = sequences / (job.work.group_size if engine.shared_prefill else 1)
     prefill = time.forward_s(
         shape, job.gpu, tokens=prompts * lengths.prompt_mean, row_tokens=lengths.prompt_mean, gpus=tensor

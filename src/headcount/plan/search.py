@@ -15,13 +15,16 @@ __all__ = ["MOST_GPUS", "Fewest", "fewest_gpus"]
 
 MOST_GPUS = 4096
 
+Fitting = tuple[Job, tuple[Footprint, ...]]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fewest:
     """The smallest count that fits and the job on it; or None, with the largest count tried."""
 
     job: Job | None
-    tried: tuple[tuple[int, str], ...]  # (gpus, why not)
+    footprints: tuple[Footprint, ...] = ()
+    tried: tuple[tuple[int, str], ...] = ()  # (gpus, why not)
 
 
 def _doublings(gpus_per_node: int) -> Iterator[int]:
@@ -40,7 +43,7 @@ def fewest_gpus(spec: Spec, *, footprints: Callable[[Job], tuple[Footprint, ...]
     """
     tried: list[tuple[int, str]] = []
 
-    def fitting(gpus: int) -> Job | None:
+    def fitting(gpus: int) -> Fitting | None:
         try:
             job = spec.build(gpus=gpus)
         except InputError as error:
@@ -48,23 +51,25 @@ def fewest_gpus(spec: Spec, *, footprints: Callable[[Job], tuple[Footprint, ...]
                 raise
             tried.append((gpus, str(error.mistakes[0])))
             return None
-        for footprint in footprints(job):
+        held = footprints(job)
+        for footprint in held:
             if footprint.verdict is not Verdict.FITS:
                 tried.append((gpus, f"{footprint.group}: {footprint.because}"))
                 return None
-        return job
+        return job, held
 
     failed = 0
     per_node = spec.gpus_per_node
     for gpus in _doublings(per_node):
-        job = fitting(gpus)
-        if job is not None:
-            return Fewest(job=_between(failed, gpus, job, per_node, fitting), tried=tuple(tried))
+        first = fitting(gpus)
+        if first is not None:
+            job, held = _between(failed, gpus, first, per_node, fitting)
+            return Fewest(job=job, footprints=held, tried=tuple(tried))
         failed = gpus
     return Fewest(job=None, tried=tuple(tried))
 
 
-def _between(failed: int, fits: int, job: Job, per_node: int, fitting: Callable[[int], Job | None]) -> Job:
+def _between(failed: int, fits: int, best: Fitting, per_node: int, fitting: Callable[[int], Fitting | None]) -> Fitting:
     """Bisect over the counts between a failure and a success, in single GPUs inside a node and in nodes beyond."""
     unit = 1 if fits <= per_node else per_node
     low, high = failed // unit, fits // unit
@@ -74,5 +79,5 @@ def _between(failed: int, fits: int, job: Job, per_node: int, fitting: Callable[
         if candidate is None:
             low = middle
         else:
-            job, high = candidate, middle
-    return job
+            best, high = candidate, middle
+    return best

@@ -27,7 +27,7 @@ from headcount.vocabulary import Basis, Phase
 __all__ = ["update_moments"]
 
 _ACTIVATION = ("micro-batch", "context")
-_HEAD_GRADIENT_FROM_THE_START = (Loss.CHUNKED, Loss.FUSED_LINEAR)
+_HEAD_GRADIENT_FROM_THE_START = (Loss.CHUNKED, Loss.CHUNKED_KEPT, Loss.FUSED_LINEAR)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,11 +120,24 @@ def _top(update: _Update) -> Iterator[Row]:
     else:
         norm = activations.final_norm(update.shape, update.run)
         yield update.activation("final norm and head input", norm)
+        if update.run.residual_split > 1:
+            yield update.activation("gradient of the gathered head input", _full_width(update))
         yield _logits_row(update, logits.peak_logits(update.shape, run=update.run))
         if update.full and update.run.kernels.loss in _HEAD_GRADIENT_FROM_THE_START:
             yield _head_gradient(update)
     if update.sizes is not None:
         yield _gathered(update, sharding.fsdp_logits(update.sizes))
+
+
+def _full_width(update: _Update) -> Derived:
+    """Under sequence parallelism the head reads a gathered input; its gradient is as wide until it is reduced."""
+    return derive(
+        "logit_tokens × hidden × compute_bytes",
+        source="Megatron's sequence parallelism, arXiv:2205.05198: g gathers in forward, reduce-scatters in backward",
+        logit_tokens=update.run.logit_tokens,
+        hidden=update.shape.hidden,
+        compute_bytes=update.run.compute_bytes,
+    )
 
 
 def _logits_row(update: _Update, amount: Derived, item: str = "logits") -> Row:
@@ -150,7 +163,21 @@ def _standing_gradients(update: _Update) -> Iterator[Row]:
     """Gradients that stand before this backward began: accumulated ones, and the buckets of DDP and ZeRO."""
     if update.run.kernels.accumulate and not update.run.kernels.optimizer_in_backward:
         yield gradient_row(update.network, update.layout, note="accumulated over micro-batches")
+    if update.sizes is not None and update.layout.pipeline > 1 and update.full:
+        yield _whole_stage_gradients(update, update.sizes)
     yield from _buckets(update)
+
+
+def _whole_stage_gradients(update: _Update, sizes: Unsharded) -> Row:
+    """FSDP2 under a pipeline reduces after the last micro-batch: until then the stage's gradients are whole."""
+    amount = derive(
+        "layers × block × reduce_bytes",
+        source="FSDP2 set_requires_gradient_sync(False) between the micro-batches of a pipeline",
+        layers=sizes.layers,
+        block=sizes.block,
+        reduce_bytes=sizes.reduce_bytes,
+    )
+    return update.row("unsharded gradients", amount, shrinks_with=("tensor", "pipeline"))
 
 
 def _buckets(update: _Update) -> Iterator[Row]:
@@ -183,11 +210,29 @@ def _block_backward(update: _Update, *, first: bool) -> Iterator[Row]:
         amount = activations.backward_hump(block, hidden=hidden, run=run)
     item = "live block" if update.checkpointed else "gradients inside the block"
     yield update.activation(item, amount, "update.attention", tensor=True, terms=tuple(terms.items()))
+    if update.checkpointed and not update.full and update.layout.shard is Shard.FSDP1 and update.sizes is not None:
+        yield _earlier_block(update, terms)
     yield from _gradients_so_far(update, first=first)
     yield from _buckets(update)
     if update.sizes is not None:
         layer = 0 if first else update.sizes.layers - 1
         yield _gathered(update, sharding.fsdp_backward(update.sizes, layer=layer))
+
+
+def _earlier_block(update: _Update, terms: dict[str, Derived]) -> Row:
+    """FSDP1 with adapters in units of their own: the block recomputed before stays alive, its experts excepted."""
+    dense = {name: term for name, term in terms.items() if name not in ("experts", "router")}
+    if update.shape.moe:
+        dense.pop("gradients inside the block", None)
+    return update.activation(
+        "block before",
+        _summed("block before", dense),
+        "layout.shard",
+        tensor=True,
+        basis=Basis.CALIBRATED,
+        spread=(0.5, 1.1),
+        note="seen in published FSDP1 LoRA runs with checkpointing, not from first principles",
+    )
 
 
 def _summed(name: str, terms: dict[str, Derived]) -> Derived:
