@@ -105,7 +105,7 @@ def kept_blocks(shape: ModelShape, *, run: Pass, layer_passes: float | None = No
 
 def _kept(block: Block, hidden: int, run: Pass) -> float:
     terms = kept_per_block(block, hidden=hidden, run=run)
-    if run.kernels.checkpointing is Checkpointing.SELECTIVE:
+    if run.kernels.checkpointing in (Checkpointing.SELECTIVE, Checkpointing.SELECTIVE_SECOND):
         terms = selective_kept(block, hidden=hidden, run=run)
     if run.kernels.checkpointing is Checkpointing.SELECTIVE_ATTENTION:
         terms.pop("attention probabilities", None)
@@ -116,6 +116,8 @@ def selective_kept(block: Block, *, hidden: int, run: Pass) -> dict[str, Derived
     """Selective checkpointing that keeps the outputs of every matmul and of attention, and the block's input."""
     linears = (t for t in block_tensors(block, hidden=hidden) if t.kind in (Kind.LINEAR, Kind.EXPERT))
     share = block.mlp.active / block.mlp.experts if not isinstance(block.mlp, DenseMlp) else 1.0
+    if run.kernels.checkpointing is Checkpointing.SELECTIVE_SECOND:
+        linears = tuple(linears)[::2]  # q, v, gate, down of Llama: the first of every two, in the order they run
     outputs = sum(t.rows * t.copies * (share if t.kind is Kind.EXPERT else 1) for t in linears)
     formula = "tokens × (compute_bytes × (hidden + matmul_outputs + attention_output) + 4 × heads) ÷ tensor"
     kept = derive(

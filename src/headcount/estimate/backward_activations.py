@@ -84,13 +84,14 @@ def _weight_gradient(block: Block, hidden: int, run: Pass) -> float:
 def _expert_gradients(mlp: MoeMlp, hidden: int, run: Pass) -> float:
     """Spread gradients of the chosen (3kh·s; weights in fp32: kh(12 + s)), or those of wide experts (2km·s − kh·s)."""
     s, k = run.compute_bytes, mlp.active
-    spread = k * hidden * (12 + s) - 8 * k if mlp.fp32_weights else 3 * k * hidden * s
+    fp32 = mlp.fp32_weights or run.kernels.experts_weighted_fp32
+    spread = k * hidden * (12 + s) - 8 * k if fp32 else 3 * k * hidden * s
     spread += s * (hidden - 1) if mlp.shared_gate else 0
     wide = 2 * k * ceil(mlp.width / run.tensor) * s - k * hidden * s - 8 * k
-    if run.kernels.checkpointing is Checkpointing.FULL and mlp.fp32_weights:
+    if run.kernels.checkpointing is Checkpointing.FULL and fp32:
         spread -= k * (hidden * s - 8)  # a recomputed expert output goes as soon as it has been read
     gradient = mlp.experts * mlp.width * hidden * s / run.tensor if run.full else 0.0
-    if run.kernels.checkpointing is Checkpointing.FULL and not run.full and not mlp.fp32_weights:
+    if run.kernels.checkpointing is Checkpointing.FULL and not run.full and not fp32:
         # Frozen experts keep so little that the end of the recomputed forward holds more than their backward.
         copies = 4 if mlp.activation is Activation.CLAMPED_SWIGLU else 3
         spread = k * (copies * hidden * s + 30) + 2 * hidden * s

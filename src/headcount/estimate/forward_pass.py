@@ -90,6 +90,11 @@ class Pass:
             return len(modules)
         return sum(module in self.adapter.targets for module in modules)
 
+    @property
+    def adapts_experts(self) -> bool:
+        """Do adapters sit on the stacked experts too (target "experts", prime-rl)? peft leaves them out."""
+        return self.adapter is not None and "experts" in self.adapter.targets
+
     def keeps_input(self, *modules: str) -> bool:
         """Does any of these linears, which share one input, keep that input in the compute dtype?
 

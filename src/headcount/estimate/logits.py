@@ -47,6 +47,8 @@ _SIXTEEN = {
     Loss.LOGSUMEXP: LogitBytes(4, 2, 8, 4),
     Loss.LOGSUMEXP_ROWS: LogitBytes(2, 2, 6, 2),
     Loss.CHUNKED: LogitBytes(8, 0, 12, 8),
+    Loss.CHUNKED_KEPT: LogitBytes(2, 2, 2, 2),  # and fp32 of one chunk
+    Loss.COMPILED: LogitBytes(2, 2, 4, 2),
     Loss.FUSED: LogitBytes(8, 8, 8, 8),
     Loss.FUSED_LINEAR: LogitBytes(8, 0, 12, 8),
     Loss.VOCAB_PARALLEL: LogitBytes(14, 8, 18, 10),
@@ -62,6 +64,8 @@ _THIRTY_TWO = {
     Loss.LOGSUMEXP: LogitBytes(8, 4, 16, 8),
     Loss.LOGSUMEXP_ROWS: LogitBytes(4, 4, 12, 4),
     Loss.CHUNKED: LogitBytes(8, 0, 12, 8),
+    Loss.CHUNKED_KEPT: LogitBytes(4, 4, 4, 4),
+    Loss.COMPILED: LogitBytes(4, 4, 8, 4),
     Loss.FUSED: LogitBytes(8, 8, 8, 8),
     Loss.FUSED_LINEAR: LogitBytes(8, 0, 12, 8),
     Loss.VOCAB_PARALLEL: LogitBytes(16, 8, 20, 12),
@@ -119,6 +123,8 @@ def _logits(shape: ModelShape, run: Pass, per_element: float, *, one_row: int = 
     if loss in _IN_CHUNKS:
         tokens = min(tokens, run.kernels.loss_chunk_tokens)
     split = run.tensor if loss in _OVER_TENSOR_RANKS else 1
+    if loss is Loss.CHUNKED_KEPT:
+        return _with_one_chunk(shape, run, per_element)
     if not one_row and not sliced:
         return derive(
             "logit_tokens × vocabulary × bytes_per_logit",
@@ -136,6 +142,18 @@ def _logits(shape: ModelShape, run: Pass, per_element: float, *, one_row: int = 
         slice_bytes=sliced,
         row_tokens=run.micro_batch.logit_tokens,
         row_bytes=one_row,
+    )
+
+
+def _with_one_chunk(shape: ModelShape, run: Pass, per_element: float) -> Derived:
+    """16-bit logits of every chunk, and the fp32 copy of the one whose loss is computed."""
+    return derive(
+        "vocabulary × (logit_tokens × bytes_per_logit + chunk_tokens × 4)",
+        source="torchtune CEWithChunkedOutputLoss: chunks upcast one by one, not checkpointed",
+        vocabulary=shape.vocab,
+        logit_tokens=run.logit_tokens,
+        bytes_per_logit=per_element,
+        chunk_tokens=min(run.logit_tokens, run.kernels.loss_chunk_tokens),
     )
 
 

@@ -47,13 +47,17 @@ def _dense(mlp: DenseMlp, run: Pass) -> Derived:
 def _copies(mlp: DenseMlp, run: Pass) -> int:
     needs_product = run.keeps_input(mlp.down_name)
     if not mlp.gated:
-        copies = _UNGATED_COPIES.get(mlp.activation, 2)
+        copies = 2 if _one_kernel(mlp, run) else _UNGATED_COPIES.get(mlp.activation, 2)
         return copies if needs_product or mlp.activation is Activation.RELU else copies - 1
-    if run.kernels.compiled:
-        return 2  # gate and up; the pointwise rest is recomputed
-    if run.kernels.fused_mlp:
-        return 2 + needs_product
+    if run.kernels.fused_mlp or run.kernels.compiled:
+        return 2 + needs_product  # gate, up, and the next matmul's input; the activated gate is recomputed
     return 3 + needs_product
+
+
+def _one_kernel(mlp: DenseMlp, run: Pass) -> bool:
+    """A Python GELU that a library writes as one kernel keeps its input and its output only."""
+    kernels = run.kernels
+    return mlp.activation is Activation.GELU_PYTHON and (kernels.native_gelu or kernels.fused_mlp or kernels.compiled)
 
 
 def _experts(mlp: MoeMlp, hidden: int, run: Pass) -> Derived:
@@ -61,9 +65,10 @@ def _experts(mlp: MoeMlp, hidden: int, run: Pass) -> Derived:
 
     Frozen experts keep neither input nor product: h + 3m (6m).
     """
-    trained = int(run.full)
+    trained = int(run.full or run.adapts_experts)
     return derive(
-        "tokens × active × compute_bytes × (hidden_copies × hidden + ffn_copies × expert_width)",
+        "tokens × active × (compute_bytes × (hidden_copies × hidden + ffn_copies × expert_width)"
+        " + fp32_outputs × 4 × hidden)",
         source=_SOURCE,
         tokens=run.tokens,
         active=mlp.active,
@@ -72,6 +77,7 @@ def _experts(mlp: MoeMlp, hidden: int, run: Pass) -> Derived:
         hidden=hidden,
         ffn_copies=(6 if mlp.activation is Activation.CLAMPED_SWIGLU else 3) + trained,
         expert_width=ceil(mlp.width / run.tensor),
+        fp32_outputs=int(run.kernels.experts_weighted_fp32),
     )
 
 

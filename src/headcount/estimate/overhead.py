@@ -16,24 +16,35 @@ _SOURCE = "surcharge fitted on open single-framework rows (docs/evidence): one G
 
 
 def reserved_extra(
-    *, activation_bytes: float, plain_logit_bytes: float = 0, sharded: bool, expandable: bool = False
+    *,
+    activation_bytes: float,
+    plain_logit_bytes: float = 0,
+    sharded: bool,
+    expandable: bool = False,
+    other_stream_bytes: float = 0,
 ) -> dict[str, Derived]:
     """Reserved but not allocated: rounding and fragments.
 
     0.11 (one GPU) or 0.17 (sharded) of checkpoints and live block; and the 16-bit logits' segment, which cannot serve
-    the larger fp32 requests, 2 of 12 bytes, unless segments are expandable.
+    the larger fp32 requests, 2 of 12 bytes. Expandable segments have neither; what stays apart there is the pool of
+    the reduce-scatter stream, whose sharded gradients the main stream cannot reuse between two backwards.
     """
     return {
         "fragments": derive(
             "share × activations",
             source=_SOURCE,
-            share=0.17 if sharded else 0.11,
+            share=0.0 if expandable else 0.17 if sharded else 0.11,
             activations=activation_bytes,
         ),
         "logits segment": derive(
             "logits × 2 ÷ 12",
             source="a freed 16-bit segment cannot serve fp32 requests",
             logits=0 if expandable else plain_logit_bytes,
+        ),
+        "other streams": derive(
+            "other_streams",
+            source="CUDA caching allocator: a pool per stream; FSDP2 gathers and reduces on streams of their own",
+            other_streams=other_stream_bytes if expandable else 0,
         ),
     }
 

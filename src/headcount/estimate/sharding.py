@@ -63,14 +63,18 @@ def unsharded(
     reduce_bytes: int = 4,
     stored_bytes: int = 4,
     scalar_head: bool = False,
+    block_share: float = 1.0,
 ) -> Unsharded:
-    """The largest block and the root group of one rank. Splitting the root leaves the larger of embedding and head."""
+    """The largest block and the root group of one rank. Splitting the root leaves the larger of embedding and head.
+
+    `block_share`: a quantised block is gathered as it is stored, this part of its 16-bit size.
+    """
     block = max(held_block(block, hidden=shape.hidden, layout=layout).all for _, block in shape.blocks)
     tensors = root_tensors(shape, scalar_head=scalar_head)
     whole = sum(tensor.numel for tensor in tensors)
     root = max(tensor.numel for tensor in tensors) if layout.root_split else whole
     return Unsharded(
-        block=block,
+        block=block_share * block,
         root=root / layout.tensor,
         layers=stage_layers(shape, layout),
         compute_bytes=compute_bytes,

@@ -49,6 +49,7 @@ class Checkpointing(StrEnum):
 
     NONE = "none"
     SELECTIVE = "selective"  # keep the matmul and attention outputs, recompute the rest
+    SELECTIVE_SECOND = "selective-second"  # keep every second matmul output and attention's (torchtitan's "op")
     SELECTIVE_ATTENTION = "selective-attention"  # Megatron: recompute the attention core only
     FULL = "full"  # keep block inputs
 
@@ -73,6 +74,10 @@ class Loss(StrEnum):
     LOGSUMEXP = "logsumexp"
     LOGSUMEXP_ROWS = "logsumexp-rows"
     CHUNKED = "chunked"  # chunks of tokens, each checkpointed
+    CHUNKED_KEPT = (
+        "chunked-kept"  # chunks of tokens, not checkpointed: the 16-bit logits of all chunks stay (torchtune)
+    )
+    COMPILED = "compiled"  # plain loss under torch.compile: 16-bit logits and their gradient, nothing in fp32
     FUSED = "fused"  # fused cross-entropy on materialised logits
     FUSED_LINEAR = "fused-linear"  # Liger class: logits never whole
     VOCAB_PARALLEL = "vocab-parallel"  # over TP ranks, written op by op
@@ -201,6 +206,9 @@ class Kernels:
     float8_linears: bool = False
     optimizer_in_backward: bool = False
     accumulate: bool = False  # gradients are present before the backward that peaks
+    native_gelu: bool = False  # one F.gelu where transformers writes the formula out (litgpt)
+    experts_weighted_fp32: bool = False  # routed outputs meet their scores in fp32 (torchtitan, prime-rl)
+    expandable_segments: bool = False  # PYTORCH_CUDA_ALLOC_CONF: hardly any fragments in the reserved level
     on_cpu: bool = False  # PyTorch's CPU kernels instead of CUDA's: they keep other statistics and masks
     reference_first: bool = True  # DPO: the frozen forward runs before the policy's, under no kept activations
 

@@ -48,4 +48,6 @@ def recipe_of(case: Case) -> str:
         return "ms-swift-megatron"
     if re.search(r"hf trainer\s*/\s*trl", text):
         return "hf-trainer"
-    return next((recipe for pattern, recipe in _RECIPES if re.search(pattern, text)), "")
+    recipe = next((recipe for pattern, recipe in _RECIPES if re.search(pattern, text)), "")
+    staged = any(isinstance(sharded.get(key), int) and sharded[key] > 1 for key in ("pp", "ep"))
+    return "nemo-rl-megatron" if recipe == "nemo-rl" and staged else recipe

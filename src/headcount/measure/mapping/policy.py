@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headcount.facts.recipe import settings_for
 from headcount.measure.mapping.evidence import Case
 from headcount.measure.mapping.parallel import MEGATRON
 from headcount.measure.mapping.words import Method, optimizer_of, precision_of, stated, text_of
@@ -23,7 +24,7 @@ def policy_of(case: Case, *, method: Method, recipe: str, model: str, shard: str
             "tuning": method.tuning,
             "precision": _policy(kind, recipe=recipe, shard=shard, method=method),
             "optimizer": optimizer_of(case.fields.get("optimizer")),
-            "base_precision": _base(case, method, kind),
+            "base_precision": _base(case, method, kind, recipe),
             "adapter": adapter,
         }
     )
@@ -54,10 +55,12 @@ def _policy(kind: str | None, *, recipe: str, shard: str | None, method: Method)
     return {"pure-16": "bf16-pure-8", "direct-16": "bf16-direct-12", "full-32": "fp32-16"}[kind]
 
 
-def _base(case: Case, method: Method, kind: str | None) -> str | None:
+def _base(case: Case, method: Method, kind: str | None, recipe: str) -> str | None:
     """The frozen base's format: quantised ones by name, fp32 where the text keeps masters of everything."""
     if method.tuning == "qlora":
-        return {"gptq": "gptq-int4", "awq": "gptq-int4", "int8": "int8"}.get(method.base or "", "nf4")
+        named = {"gptq": "gptq-int4", "awq": "gptq-int4", "int8": "int8"}.get(method.base or "")
+        known = "policy.base_precision" in settings_for(recipe, {"tuning": "qlora"}) if recipe else False
+        return named or (None if known else "nf4")
     if method.tuning == "lora" and (kind == "full-32" or "fp32 master" in text_of(case.fields.get("precision"))):
         return "fp32"
     return None

@@ -73,7 +73,9 @@ def _placement(text: str) -> str:
         return "adapter-off"
     if re.search(r"cached|precomputed", text):
         return "cached"
-    if re.search(r"of its own|separate|elsewhere|other gpus|nodes|server", text):
+    if re.search(
+        r"of its own|separate (node|gpu|server)|elsewhere|other gpus|nodes|server|\d+ gpus? (actor|policy)", text
+    ):
         return "elsewhere"
     return "offload" if "offload" in text or "host" in text else "device"
 
@@ -97,7 +99,18 @@ def _in_words(text: str) -> Iterator[Other]:
                 else None
             )
             tuning = "full" if role == "critic" else "frozen"
-            yield Other(role=role, placement=_placement(clause), model=named, tuning=tuning)
+            yield Other(
+                role=role, placement=_placement(clause), model=named, tuning=tuning, gpus=_own_gpus(clause, role)
+            )
+
+
+def _own_gpus(clause: str, role: str) -> int | None:
+    """`on 4 separate nodes` → 32; `4 GPUs actor, 2 critic` → 2 for the critic."""
+    nodes = re.search(r"(\d+) (?:separate )?nodes", clause)
+    if nodes:
+        return 8 * int(nodes[1])
+    listed = re.search(rf"(\d+) (?:gpus? )?{role}", clause) if re.search(r"\d+ gpus? (actor|policy)", clause) else None
+    return int(listed[1]) if listed else None
 
 
 def engine_of(case: Case) -> EngineWords | None:

@@ -29,6 +29,7 @@ _ALGORITHMS = {"sft": "sft", "pretrain": "sft", "dpo": "dpo", "ppo": "ppo", "grp
                "dapo": "grpo", "gspo": "grpo"}  # fmt: skip
 _ONLINE = ("grpo", "ppo")
 _PAIRS = ("dpo", "reward-model")
+_CAP_SHARE = 4
 
 
 class NotMappable(Exception):
@@ -99,6 +100,8 @@ def _read(case: Case) -> _Reading:
     if machine is None:
         raise NotMappable(f"no GPU of the table is a {fields.get('gpu')}")
     recipe, others, engine = recipe_of(case), others_of(case), engine_of(case)
+    if algorithm == "ppo" and others is not None and all(other.role != "critic" for other in others):
+        algorithm = "grpo"  # no critic network: the values come from a head on the policy
     gpus, assumed_gpus = _training_gpus(case, engine, others)
     spread = spread_of(case, recipe=recipe, gpus=gpus)
     local_batch_split = spread.layout.get("pipeline_micro_batches", 1) if recipe == "torchtitan" else 1
@@ -173,16 +176,24 @@ def _least(
 ) -> dict[str, Any] | None:
     """The same run at the least that its row allows, where the row leaves something open; None where it does not.
 
-    Lengths that are caps or assumed are halved, an unknown micro-batch is one sequence, unknown checkpointing is full.
-    The verdict is uncertain where the two differ.
+    Lengths that are caps or assumed are divided by four (real rows against caps in published logs), a token budget
+    is short of its longest row, an unknown micro-batch is one sequence, unknown checkpointing is full, an Adam that
+    may be on the host is. The verdict is uncertain where the two differ.
     """
     batch = reading.batch
     open_lengths = batch.caps or any(key.startswith("data.") for key in batch.assumed)
-    share = 2 if open_lengths else 1
+    share = _CAP_SHARE if open_lengths else 1
     least = _spec(case, reading, prompt=prompt // share, completion=completion // share)
+    update = least["update"]
     if "update.micro_batch_sequences" in batch.assumed:
-        least["update"]["micro_batch_sequences"] = 2 if reading.algorithm in _PAIRS else 1
-    least["update"].setdefault("gradient_checkpointing", "full")
+        update["micro_batch_sequences"] = 2 if reading.algorithm in _PAIRS else 1
+        least.get("rollout", {}).setdefault("max_sequences", 1)
+    if batch.micro_batch_tokens and batch.caps:
+        longest = max(1, (prompt + completion) // share)
+        update["micro_batch_tokens"] = max(longest, batch.micro_batch_tokens - (prompt + completion))
+    update.setdefault("gradient_checkpointing", "full")
+    if re.search(r"/ *cpu|cpu adam", text_of(case.fields.get("optimizer"))):
+        least["layout"] = {"offload_optimizer": True, **least.get("layout", {})}
     return None if least == main else least
 
 
@@ -222,13 +233,15 @@ def _spec(case: Case, reading: _Reading, *, prompt: int, completion: int, pieces
         spec["recipe"] = reading.recipe
     if online:
         spec["rollout"] = _rollout(reading) | {"completion_tokens": max(1, completion)}
-    return spec | _roles(reading, spec["layout"])
+    spec |= _roles(reading, spec["layout"])
+    return {key: value for key, value in spec.items() if value != {}}
 
 
 def _host_gib(fields: Mapping[str, Any]) -> float | None:
-    stated_gb = fields.get("host_memory_gb")
-    known = isinstance(stated_gb, (int, float)) and not isinstance(stated_gb, bool) and stated_gb > 0
-    return float(stated_gb) * GB / GIB if known else None
+    size = fields.get("host_memory_gb")
+    if not isinstance(size, (int, float)) or isinstance(size, bool) or size <= 0:
+        return None
+    return float(size) * GB / GIB
 
 
 def _roles(reading: _Reading, layout: dict[str, Any]) -> dict[str, Any]:
@@ -275,14 +288,26 @@ def _model_of(other: Other, reading: _Reading) -> str:
 
 
 def _own_group(layout: dict[str, Any], other: Other) -> None:
-    if other.placement == "elsewhere":
-        layout["roles"] = {**layout.get("roles", {}), other.role: other.role}
-        layout["groups"] = {**layout.get("groups", {}), other.role: {"gpus": other.gpus or 8, "shard": "zero-3"}}
+    """A network on GPUs of its own, spread and offloaded like the policy as far as its GPUs go."""
+    if other.placement != "elsewhere":
+        return
+    gpus = other.gpus or 8
+    group: dict[str, Any] = {"gpus": gpus, "shard": layout.get("shard", "zero-3")}
+    for key in ("tensor", "pipeline"):
+        degree = layout.get(key, 1)
+        if degree > 1 and gpus % degree == 0:
+            group[key] = degree
+            gpus //= degree
+    group |= {key: layout[key] for key in ("offload_optimizer", "offload_parameters") if key in layout}
+    layout["roles"] = {**layout.get("roles", {}), other.role: other.role}
+    layout["groups"] = {**layout.get("groups", {}), other.role: group}
 
 
 def _rollout(reading: _Reading) -> dict[str, Any]:
     engine, batch = reading.engine, reading.batch
     words: dict[str, Any] = {"group_size": batch.group_size, "prompts_per_step": batch.rows_per_step}
+    if engine is None and batch.sequences:
+        words["max_sequences"] = batch.sequences
     if engine is not None:
         shared = engine.placement == "shared"
         words |= {
