@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from headcount.errors import InputError
 from headcount.job.job import Job, Origin
-from headcount.job.load import Spec
+from headcount.job.load import Spec, read_spec
 from headcount.ledger.predicted import Assumption, Band, Footprint, Plan, largest
 from headcount.plan.footprint import footprints
 from headcount.plan.phases import cache_file_row
@@ -17,7 +18,7 @@ from headcount.plan.schedule import stages
 from headcount.plan.search import fewest_gpus
 from headcount.vocabulary import Level, Verdict
 
-__all__ = ["Found", "fewest", "plan"]
+__all__ = ["Found", "fewest", "plan", "read_job"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +27,21 @@ class Found:
 
     plan: Plan | None
     why_not: str = ""
+
+
+def read_job(path: str | os.PathLike[str], *, overrides: Sequence[str] = (), gpus: int | None = None) -> Job:
+    """A complete job from its file; on the fewest GPUs that hold it when no count is stated.
+
+    Raises:
+        InputError: every mistake at once; or no count of GPUs holds the job.
+    """
+    spec = read_spec(path, overrides=overrides)
+    if gpus or spec.gpus:
+        return spec.build(gpus=gpus)
+    found = fewest_gpus(spec, footprints=footprints)
+    if found.job is None:
+        raise InputError.one(str(path), f"not even {found.tried[-1][0]} GPUs hold it: {found.tried[-1][1]}")
+    return found.job
 
 
 def plan(job: Job) -> Plan:
