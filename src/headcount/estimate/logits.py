@@ -96,8 +96,9 @@ def kept_logits(shape: ModelShape, *, run: Pass) -> Derived:
 
 
 def logits_backward(shape: ModelShape, *, run: Pass) -> Derived:
-    """At the top of the backward; a slice of the logits (`logits_to_keep`) adds one more copy, s·B·(C+1)·V."""
-    sliced = run.compute_bytes if run.micro_batch.logit_tokens < run.micro_batch.row_tokens else 0
+    """At the top of the backward; a slice of whole logits (`logits_to_keep`) adds one more copy, s·B·(C+1)·V."""
+    part = run.micro_batch.logit_tokens < run.micro_batch.row_tokens and run.kernels.loss not in _IN_CHUNKS
+    sliced = run.compute_bytes if part else 0
     return _logits(shape, run, _row(shape, run).backward, sliced=sliced)
 
 
