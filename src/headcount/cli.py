@@ -216,18 +216,17 @@ def facts(
 @app.command(epilog="Example: headcount backtest evidence/published.jsonl evidence/memory_reports.jsonl")
 def backtest(
     files: Annotated[list[Path], typer.Argument(help="JSONL of published rows or of reports with a job.")],
+    summary: Annotated[bool, typer.Option("--summary", help="Only the figures, not every case.")] = False,
     as_json: Json = False,
-    no_color: NoColor = False,
 ) -> None:
     """Predicted against published, row by row: signed error, verdict, deciding rows, assumptions, coverage."""
-    from headcount.measure.backtest import backtest_files
+    from headcount.measure.backtest import backtest as backtest_verb
+    from headcount.measure.backtest_report import backtest_json, backtest_text
+    from headcount.measure.mapping.evidence import read_cases
     from headcount.plan.planner import plan as plan_verb
 
-    result = backtest_files(files, plan=plan_verb)
-    if as_json:
-        _print_json(result.as_json())
-        return
-    _console(no_color=no_color).print(result.view())
+    scores = backtest_verb(read_cases(files), plan=plan_verb)
+    typer.echo(backtest_json(scores) if as_json else backtest_text(scores, details=not summary))
 
 
 def _version(wanted: bool) -> None:
