@@ -215,12 +215,14 @@ def _work(settings: Settings, algorithm: Algorithm, known: DataLengths | None) -
     else:
         rows = int(settings.get("work.rows"))
     steps = settings.get("work.steps")
-    mini = settings.get("update.mini_batch_prompts", per_step, "one optimizer step a rollout: on-policy")
+    mini = int(settings.get("update.mini_batch_prompts", per_step, "one optimizer step a rollout: on-policy"))
+    if not settings.given("update.mini_batch_prompts"):
+        mini = min(mini, per_step)  # a framework's default that is larger than this job's whole step
     return Work(
         rows=rows,
         epochs=float(settings.get("work.epochs")) if steps is None else steps * per_step / rows,
         rows_per_step=per_step,
-        mini_batch_rows=int(mini) if online else per_step,
+        mini_batch_rows=mini if online else per_step,
         group_size=int(settings.get("rollout.group_size")) if online else 1,
         passes=int(settings.get("update.passes")) if online else 1,
         reward_retrains=int(settings.get("work.reward_retrains")) if online else 0,
