@@ -72,13 +72,13 @@ def _layout(layout: Layout, networks: list[Network], at: str) -> Iterator[Mistak
         degrees = f"tensor {layout.tensor} × pipeline {layout.pipeline} × context {layout.context}{split}"
         what = f"{layout.gpus:,} GPUs are not a multiple of {degrees} = {ranks:,}"
         yield Mistake(where=at, what=what, fix=f"hardware.gpus = {-(-layout.gpus // ranks) * ranks}")
-        return
     shapes = list({network.shape.name: network.shape for network in networks}.values())
     for shape in shapes:
         yield from _shape(layout, shape, at)
     if layout.expert > 1:
         yield from _experts(layout, shapes, at)
-    yield from _sharding(layout, at)
+    if layout.gpus % ranks == 0:
+        yield from _sharding(layout, at)
 
 
 def _shape(layout: Layout, shape: ModelShape, at: str) -> Iterator[Mistake]:
@@ -123,7 +123,7 @@ def _experts(layout: Layout, shapes: list[ModelShape], at: str) -> Iterator[Mist
         if count % layout.expert:
             what = f"expert = {layout.expert} does not divide the {count} experts of {name}"
             yield Mistake(where=f"{at}.expert", what=what, fix=f"expert = {_divisor(count, layout.expert)}")
-    if ranks % layout.expert:
+    if ranks and ranks % layout.expert:
         what = f"expert = {layout.expert} does not divide the {ranks} ranks that share a stage"
         yield Mistake(where=f"{at}.expert", what=what, fix=f"expert = {_divisor(ranks, layout.expert)}")
 

@@ -12,7 +12,8 @@ from typing import Any
 from headcount.errors import InputError, Mistake
 from headcount.job.assemble import assemble, flat_mistakes, gpu_of
 from headcount.job.job import Job
-from headcount.job.schema import KEYS, flatten, mistakes_in
+from headcount.job.keys import KEYS
+from headcount.job.schema import flatten, mistakes_in
 
 __all__ = ["Spec", "read_spec", "spec_from"]
 
