@@ -205,14 +205,18 @@ def for_loop_temporary(shape: ModelShape, *, state_bytes: float) -> Derived:
     )
 
 
-def sub_group_temporary(numbers: Held, layout: Layout, *, sub_group: int = 10**9) -> Derived:
-    """ZeRO's step converts one sub-group of parameters to fp32 at a time (DeepSpeed's default: 10⁹ elements)."""
+def sub_group_temporary(numbers: Held, layout: Layout, *, sub_group: int = 10**9, foreach: float = 0.0) -> Derived:
+    """ZeRO's step converts one sub-group of gradients to fp32 at a time (DeepSpeed's default: 10⁹ elements).
+
+    A torch AdamW handed to DeepSpeed allocates its square roots in fp32 on top; DeepSpeed's own fused one does not.
+    """
     return derive(
-        "4 × min(parameters ÷ ranks, sub_group)",
+        "4 × (1 + foreach) × min(parameters ÷ ranks, sub_group)",
         source="DeepSpeed runtime/zero/config.py: sub_group_size",
         parameters=numbers.all,
         ranks=layout.shard_degree,
         sub_group=sub_group,
+        foreach=foreach,
     )
 
 

@@ -11,12 +11,12 @@ from headcount.errors import InputError
 from headcount.job.job import Job, Origin
 from headcount.job.load import Spec, read_spec
 from headcount.ledger.predicted import Assumption, Band, Footprint, Plan, largest
-from headcount.plan.footprint import footprints
+from headcount.plan.footprint import footprints, needed_bytes
 from headcount.plan.phases import cache_file_row
 from headcount.plan.residents import residents
 from headcount.plan.schedule import stages
 from headcount.plan.search import fewest_gpus
-from headcount.vocabulary import Level, Verdict
+from headcount.vocabulary import Verdict
 
 __all__ = ["Found", "fewest", "plan", "read_job"]
 
@@ -103,11 +103,11 @@ def _widened(footprint: Footprint, assumptions: tuple[Assumption, ...]) -> Footp
         return footprint
     levels = {level: _spread(band, down, up) for level, band in footprint.levels.items()}
     safe, driver = footprint.capacity_bytes
-    need = levels[Level.DEVICE_USED]
+    need = _spread(needed_bytes(footprint.moments), down, up)
     verdict = footprint.verdict
     if verdict is Verdict.FITS and need.p90 > driver and need.p50 > 0.97 * safe:
         verdict = Verdict.UNCERTAIN
-    if verdict is Verdict.DOES_NOT_FIT and need.p10 < safe:
+    if verdict is Verdict.DOES_NOT_FIT and down and need.p10 < safe:
         verdict = Verdict.UNCERTAIN
     return replace(footprint, levels=levels, verdict=verdict)
 

@@ -11,7 +11,7 @@ from headcount.estimate.model_state import Held, held, held_adapters
 from headcount.estimate.parameters import Kind
 from headcount.facts.model_shape import ModelShape
 from headcount.job.job import Adapter, Job, Network, Placement, Tuning
-from headcount.job.layout import Layout
+from headcount.job.layout import Layout, Shard
 from headcount.ledger.derivation import Derived
 from headcount.ledger.predicted import Row
 from headcount.plan.residents import on_device, states_in
@@ -123,6 +123,9 @@ def gradient_row(network: Network, layout: Layout, *, part: float = 1.0, note: s
     """Gradients as kept between backward and step; `part` of them while the backward is under way."""
     _, gradient_bytes, _, _ = _trained_bytes(network)
     numbers = trained(network, layout)
+    if _gradients_leave(layout):
+        part = 0.0
+        note = "moved to the host as they are reduced"
     if part != 1.0:
         numbers = Held(round(numbers.dense * part), round(numbers.experts * part))
     return Row(
@@ -136,6 +139,12 @@ def gradient_row(network: Network, layout: Layout, *, part: float = 1.0, note: s
     )
 
 
+def _gradients_leave(layout: Layout) -> bool:
+    """ZeRO-Offload (arXiv:2101.06840) and FSDP's CPU offload send each reduced gradient to the host at once."""
+    zero = layout.shard in (Shard.ZERO1, Shard.ZERO2, Shard.ZERO3) and layout.offload_optimizer
+    return zero or (layout.shard in (Shard.FSDP1, Shard.FSDP2) and layout.offload_parameters)
+
+
 def step_row(network: Network, layout: Layout) -> Row:
     """What the optimizer's step allocates on top: foreach one copy, fused none, for-loop two of the largest tensor."""
     optimizer = network.optimizer
@@ -143,7 +152,7 @@ def step_row(network: Network, layout: Layout) -> Row:
     if optimizer.step_largest and network.adapter is None:
         amount = model_state.for_loop_temporary(network.shape, state_bytes=weight)
     elif master and layout.shard.divides_optimizer and network.adapter is None:
-        amount = model_state.sub_group_temporary(trained(network, layout), layout)
+        amount = model_state.sub_group_temporary(trained(network, layout), layout, foreach=optimizer.step_copies)
     else:
         amount = model_state.step_temporary(
             trained(network, layout), layout, copies=optimizer.step_copies, state_bytes=weight

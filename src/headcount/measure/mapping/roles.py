@@ -77,7 +77,9 @@ def _placement(text: str) -> str:
         r"of its own|separate (node|gpu|server)|elsewhere|other gpus|nodes|server|\d+ gpus? (actor|policy)", text
     ):
         return "elsewhere"
-    return "offload" if "offload" in text or "host" in text else "device"
+    if "offload" in text or "host" in text:
+        return "offload"
+    return "device" if re.search(r"full copy|same|device|gpu|shard|zero|with actor|tp\d|all ", text) else "present"
 
 
 def _in_words(text: str) -> Iterator[Other]:

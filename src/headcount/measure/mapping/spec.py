@@ -29,7 +29,7 @@ _ALGORITHMS = {"sft": "sft", "pretrain": "sft", "dpo": "dpo", "ppo": "ppo", "grp
                "dapo": "grpo", "gspo": "grpo"}  # fmt: skip
 _ONLINE = ("grpo", "ppo")
 _PAIRS = ("dpo", "reward-model")
-_CAP_SHARE = 4
+_HALF_A_CARD = 40e9
 
 
 class NotMappable(Exception):
@@ -96,10 +96,11 @@ def _read(case: Case) -> _Reading:
     )
     if method is None:
         raise NotMappable("no training: an inference run")
+    recipe = recipe_of(case)
     machine = gpu_of(fields.get("gpu"))
     if machine is None:
         raise NotMappable(f"no GPU of the table is a {fields.get('gpu')}")
-    recipe, others, engine = recipe_of(case), others_of(case), engine_of(case)
+    others, engine = others_of(case), engine_of(case)
     if algorithm == "ppo" and others is not None and all(other.role != "critic" for other in others):
         algorithm = "grpo"  # no critic network: the values come from a head on the policy
     gpus, assumed_gpus = _training_gpus(case, engine, others)
@@ -176,25 +177,37 @@ def _least(
 ) -> dict[str, Any] | None:
     """The same run at the least that its row allows, where the row leaves something open; None where it does not.
 
-    Lengths that are caps or assumed are divided by four (real rows against caps in published logs), a token budget
-    is short of its longest row, an unknown micro-batch is one sequence, unknown checkpointing is full, an Adam that
-    may be on the host is. The verdict is uncertain where the two differ.
+    Lengths that are caps or assumed are cut (see Batch.cap_share), a token budget is short of its longest row, an
+    unknown micro-batch is one sequence, unknown checkpointing is full, an Adam that may be on the host is. The
+    verdict is uncertain where the two differ.
     """
     batch = reading.batch
-    open_lengths = batch.caps or any(key.startswith("data.") for key in batch.assumed)
-    share = _CAP_SHARE if open_lengths else 1
+    share = batch.cap_share
+    if any(key.startswith("data.") for key in batch.assumed):
+        share = max(share, 2)
     least = _spec(case, reading, prompt=prompt // share, completion=completion // share)
     update = least["update"]
     if "update.micro_batch_sequences" in batch.assumed:
         update["micro_batch_sequences"] = 2 if reading.algorithm in _PAIRS else 1
         least.get("rollout", {}).setdefault("max_sequences", 1)
-    if batch.micro_batch_tokens and batch.caps:
-        longest = max(1, (prompt + completion) // share)
-        update["micro_batch_tokens"] = max(longest, batch.micro_batch_tokens - (prompt + completion))
+    if batch.micro_batch_tokens and share > 1:
+        update["micro_batch_tokens"] = _least_budget(reading, prompt + completion, share)
+    if least.get("rollout", {}).get("engine_placement") == "shared":
+        least["rollout"].setdefault("gathers_whole", False)
     update.setdefault("gradient_checkpointing", "full")
     if re.search(r"/ *cpu|cpu adam", text_of(case.fields.get("optimizer"))):
         least["layout"] = {"offload_optimizer": True, **least.get("layout", {})}
     return None if least == main else least
+
+
+def _least_budget(reading: _Reading, row_tokens: int, share: int) -> int:
+    """A token budget stays short of its longest row, and of all the tokens that one rank has in a mini-batch."""
+    batch = reading.batch
+    budget = (batch.micro_batch_tokens or 0) - row_tokens
+    if batch.mini_batch_rows:
+        sequences = -(-batch.mini_batch_rows * (batch.group_size or 1) // reading.gpus)
+        budget = min(budget, sequences * row_tokens // share)
+    return max(budget, row_tokens // share, 1)
 
 
 def _pieces(reading: _Reading) -> int:
@@ -251,7 +264,7 @@ def _roles(reading: _Reading, layout: dict[str, Any]) -> dict[str, Any]:
     named = {other.role: other for other in reading.others}
     result: dict[str, Any] = {}
     if reading.algorithm in ("grpo", "ppo", "dpo"):
-        result["reference"] = _reference(named.get("reference"))
+        result["reference"] = _reference(named.get("reference"), reading.recipe)
     if reading.algorithm == "ppo":
         critic, reward = named.get("critic"), named.get("reward")
         if critic is not None and critic.placement != "none":
@@ -262,9 +275,11 @@ def _roles(reading: _Reading, layout: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _reference(reference: Other | None) -> dict[str, Any]:
+def _reference(reference: Other | None, recipe: str) -> dict[str, Any]:
     if reference is None or reference.placement in ("none", "elsewhere"):
         return {"placement": "none"}
+    if reference.placement == "present":
+        return {"placement": "offload" if recipe.startswith("nemo-rl") else "device"}
     return {"placement": reference.placement}
 
 
@@ -303,6 +318,14 @@ def _own_group(layout: dict[str, Any], other: Other) -> None:
     layout["groups"] = {**layout.get("groups", {}), other.role: group}
 
 
+def _engine_tensor(reading: _Reading) -> int | None:
+    """Where no tensor degree is stated: the first whose share of the 16-bit weights is below half an 80 GB card."""
+    weights, tensor = 2e9 * (reading.params_b or 0.0), 1
+    while weights / tensor > _HALF_A_CARD and tensor * 2 <= reading.gpus:
+        tensor *= 2
+    return tensor if tensor > 2 else None  # small enough for the recipe's own default
+
+
 def _rollout(reading: _Reading) -> dict[str, Any]:
     engine, batch = reading.engine, reading.batch
     words: dict[str, Any] = {"group_size": batch.group_size, "prompts_per_step": batch.rows_per_step}
@@ -313,7 +336,7 @@ def _rollout(reading: _Reading) -> dict[str, Any]:
         words |= {
             "engine": "hf" if shared else engine.name if engine.name != "trtllm" else "vllm",
             "engine_placement": engine.placement,
-            "engine_tensor": None if shared else engine.tensor,
+            "engine_tensor": None if shared else engine.tensor or _engine_tensor(reading),
             "engine_gpus": (engine.gpus or engine.tensor or 1) if engine.placement == "separate" else None,
             "memory_fraction": None if shared else engine.memory_fraction,
             "sleep_level": engine.sleep_level if engine.placement == "colocated" else None,
