@@ -107,11 +107,13 @@ def compare(
     )
     if as_json:
         _print_json(comparison_json(compared))
-        return
-    from headcount.plan.report import comparison_view
+    else:
+        from headcount.plan.report import comparison_view
 
-    console = _console(no_color=no_color)
-    console.print(comparison_view(compared, console, unit=unit))
+        console = _console(no_color=no_color)
+        console.print(comparison_view(compared, console, unit=unit))
+    if not any(each.smallest for each in compared.compared):
+        raise typer.Exit(4)
 
 
 @app.command(epilog="Example: headcount plan configs/plan/grpo-7b-checker.toml --set layout.root_split=true --json")

@@ -236,6 +236,7 @@ def comparison_view(comparison: Comparison, console: Console, *, unit: str = "Gi
         _side_by_side(comparison.compared, console, unit, common=None),
         _side_by_side(comparison.compared, console, unit, common=comparison.common_gpus),
         _pipeline_table(comparison),
+        *(Text(f"{each.variant.name}: {each.why_not}") for each in comparison.compared if each.smallest is None),
         Text(_legend(console)),
         Text("State is every network's whole weights, gradients and optimizer state, before any division over GPUs."),
     ]
@@ -268,7 +269,7 @@ def _side_by_side(compared: Sequence[Compared], console: Console, unit: str, *, 
     for each in compared:
         plan = each.common if common else each.smallest
         if plan is None:
-            table.add_row(each.variant.name, each.why_not)
+            table.add_row(each.variant.name, *["–"] * (len(table.columns) - 1))
             continue
         cells = [each.variant.name]
         if common is None:

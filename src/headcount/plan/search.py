@@ -36,20 +36,45 @@ def _doublings(gpus_per_node: int) -> Iterator[int]:
 
 
 def fewest_gpus(spec: Spec, *, footprints: Callable[[Job], tuple[Footprint, ...]]) -> Fewest:
-    """Double until it fits, then look between the last failure and the first success.
+    """The smallest count on the job's own layout; where no count helps, on one that divides what sharding cannot.
 
-    A count that the layout cannot use (TP that does not divide it) counts as tried. Between nodes only whole nodes are
-    looked at. More GPUs never need more bytes each, so the search may bisect.
+    FSDP gathers whole blocks, so a block that is larger than a card fits on no number of GPUs: then experts, then
+    tensors are divided over a node. A layout that the job states is never changed.
     """
     tried: list[tuple[int, str]] = []
+    for candidate in _layouts(spec):
+        found = _fewest(candidate, footprints, tried)
+        if found is not None:
+            job, held = found
+            return Fewest(job=job, footprints=held, tried=tuple(tried))
+    return Fewest(job=None, tried=tuple(tried))
+
+
+def _layouts(spec: Spec) -> Iterator[Spec]:
+    yield spec
+    if any(key.startswith("layout.") for key in spec.flat):
+        return
+    if spec.build(gpus=spec.gpus_per_node).policy.shape.moe:
+        yield spec.replaced("layout.expert", 8)
+    wide = spec.replaced("layout.tensor", 8)
+    yield wide.replaced("layout.sequence_parallel", True)
+
+
+def _fewest(
+    spec: Spec, footprints: Callable[[Job], tuple[Footprint, ...]], tried: list[tuple[int, str]]
+) -> Fitting | None:
+    """Double until it fits, then look between the last failure and the first success.
+
+    A count that the layout cannot use (tensor ranks that do not divide it) counts as tried; a job that no count can
+    make raises its mistakes.
+    """
+    refused: list[InputError] = []
 
     def fitting(gpus: int) -> Fitting | None:
         try:
             job = spec.build(gpus=gpus)
         except InputError as error:
-            if gpus >= MOST_GPUS:
-                raise
-            tried.append((gpus, str(error.mistakes[0])))
+            refused.append(error)
             return None
         held = footprints(job)
         for footprint in held:
@@ -58,24 +83,26 @@ def fewest_gpus(spec: Spec, *, footprints: Callable[[Job], tuple[Footprint, ...]
                 return None
         return job, held
 
-    failed = 0
-    per_node = spec.gpus_per_node
-    for gpus in _doublings(per_node):
+    failed, counts = 0, list(_doublings(spec.gpus_per_node))
+    for gpus in counts:
         first = fitting(gpus)
         if first is not None:
-            job, held = _between(failed, gpus, first, per_node, fitting)
-            return Fewest(job=job, footprints=held, tried=tuple(tried))
+            return _between(failed, gpus, first, spec.gpus_per_node, fitting)
         failed = gpus
-    return Fewest(job=None, tried=tuple(tried))
+    if len(refused) == len(counts):
+        raise refused[-1]
+    return None
 
 
 def _between(failed: int, fits: int, best: Fitting, per_node: int, fitting: Callable[[int], Fitting | None]) -> Fitting:
-    """Bisect over the counts between a failure and a success, in single GPUs inside a node and in nodes beyond."""
-    unit = 1 if fits <= per_node else per_node
-    low, high = failed // unit, fits // unit
+    """Every count inside a node, in order; beyond a node bisect over nodes: more of them never need more bytes each."""
+    if fits <= per_node:
+        smaller = (fitting(gpus) for gpus in range(failed + 1, fits))
+        return next((found for found in smaller if found is not None), best)
+    low, high = failed // per_node, fits // per_node
     while high - low > 1:
         middle = (low + high) // 2
-        candidate = fitting(middle * unit)
+        candidate = fitting(middle * per_node)
         if candidate is None:
             low = middle
         else:
