@@ -257,15 +257,15 @@ def _side_by_side(compared: Sequence[Compared], console: Console, unit: str, *, 
     table.add_column("variant", min_width=14, overflow="fold")
     if common is None:
         table.add_column("resident", min_width=8 if not wide else 20, overflow="fold")
-        table.add_column("state", justify="right", no_wrap=True)
+        table.add_column("state", justify="right", no_wrap=True, min_width=13)
         table.add_column("GPUs", justify="right", no_wrap=True)
-    table.add_column("peak a GPU", justify="right", no_wrap=True)
+    table.add_column("peak a GPU", justify="right", no_wrap=True, min_width=12)
     if wide:
-        table.add_column("at", no_wrap=True)
+        table.add_column("at", overflow="fold")
     if medium:
         table.add_column("hours", justify="right", no_wrap=True)
         table.add_column("GPU-hours", justify="right", no_wrap=True)
-    table.add_column("dollars", justify="right", no_wrap=True)
+    table.add_column("dollars", justify="right", no_wrap=True, min_width=8)
     for each in compared:
         plan = each.common if common else each.smallest
         if plan is None:
