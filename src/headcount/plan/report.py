@@ -250,21 +250,22 @@ def _legend(console: Console) -> str:
 
 
 def _side_by_side(compared: Sequence[Compared], console: Console, unit: str, *, common: int | None) -> Table:
-    """Narrow terminals lose, in this order: where the peak is, role names (letters stay), hours, GPU-hours."""
+    """Narrow terminals lose, in this order: where the peak is, role names (letters stay), hours, state, letters."""
     title = f"All on {common} GPUs" if common else "Each on the fewest GPUs that hold it"
-    wide, medium = console.width >= 120, console.width >= 84
+    wide, medium, narrow = console.width >= 120, console.width >= 96, console.width < 76
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
     table.add_column("variant", min_width=14, overflow="fold")
-    if common is None:
-        table.add_column("resident", min_width=8 if not wide else 20, overflow="fold")
+    if common is None and not narrow:
+        table.add_column("resident", min_width=20 if wide else 9, overflow="fold")
         table.add_column("state", justify="right", no_wrap=True, min_width=13)
+    if common is None:
         table.add_column("GPUs", justify="right", no_wrap=True)
     table.add_column("peak a GPU", justify="right", no_wrap=True, min_width=12)
     if wide:
         table.add_column("at", overflow="fold")
     if medium:
         table.add_column("hours", justify="right", no_wrap=True)
-        table.add_column("GPU-hours", justify="right", no_wrap=True)
+        table.add_column("GPU-hours", justify="right", no_wrap=True, min_width=9)
     table.add_column("dollars", justify="right", no_wrap=True, min_width=8)
     for each in compared:
         plan = each.common if common else each.smallest
@@ -272,10 +273,11 @@ def _side_by_side(compared: Sequence[Compared], console: Console, unit: str, *, 
             table.add_row(each.variant.name, *["–"] * (len(table.columns) - 1))
             continue
         cells = [each.variant.name]
-        if common is None:
+        if common is None and not narrow:
             state = sum(resident.state_bytes for resident in plan.headcount)
-            cells += [_who(plan.headcount, letters=not wide), bytes_text(state, unit=unit), str(plan.gpus)]
-        cells.append(_peak_text(plan, unit))
+            cells += [_who(plan.headcount, letters=not wide), bytes_text(state, unit=unit)]
+        cells += [str(plan.gpus)] if common is None else []
+        cells += [_peak_text(plan, unit)]
         cells += [plan.deciding.label] if wide else []
         hours = _total(plan.stages)
         cells += [f"{hours.p50:,.1f}", f"{hours.p50 * plan.gpus:,.1f}"] if medium else []
