@@ -64,7 +64,11 @@ def config_of(family: str, *, layers: int = 2, vocab: int = 512, **changes) -> P
         keys |= {"sliding_window": 2048, "layer_types": ["full_attention"] * layers}
     if family in ("mixtral", "gpt_oss", "qwen3_moe"):
         keys |= _EXPERTS
-        keys |= {"moe_intermediate_size": 40, "norm_topk_prob": True} if family == "qwen3_moe" else {"intermediate_size": 40}
+        keys |= (
+            {"moe_intermediate_size": 40, "norm_topk_prob": True}
+            if family == "qwen3_moe"
+            else {"intermediate_size": 40}
+        )
     if family == "deepseek_v3":
         keys |= _MLA
     return CONFIG_MAPPING[family](**(keys | changes))

@@ -182,7 +182,11 @@ def _score(step: Step, token_BT: Tensor, tracker: Tracker, measured: Measured, b
     for role, net in step.nets.items():
         tracker.reset_peak()
         with torch.no_grad():
-            out = net.model(token_BT) if role in ("critic", "reward") else completion_logprobs(net.model, token_BT, completion)
+            out = (
+                net.model(token_BT)
+                if role in ("critic", "reward")
+                else completion_logprobs(net.model, token_BT, completion)
+            )
         measured.peaks[f"score/{role}"] = base + tracker.peak
         del out
 
