@@ -73,6 +73,7 @@ _THIRTY_TWO = {
 }
 _ROW_BY_ROW = (Loss.LOG_SOFTMAX_ROWS, Loss.LOGSUMEXP_ROWS)
 _IN_CHUNKS = (Loss.CHUNKED, Loss.FUSED_LINEAR)
+_LOGITS_KEPT = (Loss.LOGSUMEXP, Loss.LOGSUMEXP_ROWS)
 _OVER_TENSOR_RANKS = (Loss.VOCAB_PARALLEL, Loss.MEGATRON)
 
 
@@ -96,10 +97,16 @@ def kept_logits(shape: ModelShape, *, run: Pass) -> Derived:
 
 
 def logits_backward(shape: ModelShape, *, run: Pass) -> Derived:
-    """At the top of the backward; a slice of whole logits (`logits_to_keep`) adds one more copy, s·B·(C+1)·V."""
+    """At the top of the backward.
+
+    `logits_to_keep = C + 1` makes one position a row that no loss reads. Where the logits themselves are kept
+    (logsumexp) the slice's gradient stands beside the whole one: s·B·(C+1)·V more; a log-softmax is done before.
+    """
     part = run.micro_batch.logit_tokens < run.micro_batch.row_tokens and run.kernels.loss not in _IN_CHUNKS
-    sliced = run.compute_bytes if part else 0
-    return _logits(shape, run, _row(shape, run).backward, sliced=sliced)
+    per_element = _row(shape, run).backward
+    if part and run.kernels.loss in _LOGITS_KEPT:
+        return _logits(shape, run, per_element, sliced=run.compute_bytes)
+    return _logits(shape, run, per_element, unread=run.micro_batch.sequences if part else 0)
 
 
 def peak_logits(shape: ModelShape, *, run: Pass) -> Derived:
@@ -117,10 +124,12 @@ def _row(shape: ModelShape, run: Pass) -> LogitBytes:
     return logit_bytes(run.kernels.loss, compute_bytes=run.compute_bytes, softcap=shape.logit_softcap)
 
 
-def _logits(shape: ModelShape, run: Pass, per_element: float, *, one_row: int = 0, sliced: int = 0) -> Derived:
+def _logits(
+    shape: ModelShape, run: Pass, per_element: float, *, one_row: int = 0, sliced: int = 0, unread: int = 0
+) -> Derived:
     """tokens × vocabulary × bytes; chunked losses see one chunk, vocabulary-parallel ones a share of V."""
     loss = run.kernels.loss
-    tokens = run.logit_tokens
+    tokens = run.logit_tokens - unread / run.context
     if loss in _IN_CHUNKS:
         tokens = min(tokens, run.kernels.loss_chunk_tokens)
     split = run.tensor if loss in _OVER_TENSOR_RANKS else 1

@@ -78,6 +78,8 @@ def update_moments(job: Job, network: Network, resting: list[Row]) -> Iterator[M
         yield update.moment("forward", _forward(update))
     top = "scalar head" if network.scalar_head else "logits"
     yield update.moment(top, _top(update))
+    if not network.scalar_head:
+        yield update.moment("final norm backward", _final_norm(update))
     yield update.moment("last block backward", _block_backward(update, first=False))
     yield update.moment("first block backward", _block_backward(update, first=True))
     yield update.moment("end of backward", _end_of_backward(update))
@@ -125,6 +127,18 @@ def _top(update: _Update) -> Iterator[Row]:
         yield _logits_row(update, logits.peak_logits(update.shape, run=update.run))
         if update.full and update.run.kernels.loss in _HEAD_GRADIENT_FROM_THE_START:
             yield _head_gradient(update)
+    if update.sizes is not None:
+        yield _gathered(update, sharding.fsdp_logits(update.sizes))
+
+
+def _final_norm(update: _Update) -> Iterator[Row]:
+    """The logits have gone, the blocks have not begun: leads under a narrow vocabulary or few completion tokens."""
+    yield from _kept(update)
+    yield from _standing_gradients(update)
+    amount = activations.final_norm_backward(update.shape, run=update.run)
+    yield update.activation("final norm at work", amount)
+    if update.full:
+        yield _head_gradient(update)
     if update.sizes is not None:
         yield _gathered(update, sharding.fsdp_logits(update.sizes))
 
