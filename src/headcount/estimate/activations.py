@@ -158,6 +158,9 @@ def trunk(shape: ModelShape, *, run: Pass, layer_passes: float | None = None) ->
             kept["attention masks"] = masks
     else:
         kept = {"kept blocks": kept_blocks(shape, run=run, layer_passes=layer_passes)}
+        if run.adapter is not None:
+            # enable_input_require_grads makes the embedding's output a leaf: it lives as long as the graph.
+            kept["embedding output"] = residual_gradient(shape.hidden, run=run)
     return kept | {"rotary tables": rotary_tables(shape, run=run)}
 
 

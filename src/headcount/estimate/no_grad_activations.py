@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from headcount.estimate.adapter_activations import adapted_linears
 from headcount.estimate.attention_activations import falls_to_math, local_heads
 from headcount.estimate.forward_pass import Pass
 from headcount.facts.model_shape import Activation, AttentionKind, Block, MoeMlp
@@ -44,7 +45,20 @@ def _mlp(block: Block, hidden: int, run: Pass) -> float:
         copies, streams = 4, streams + (0 if block.parallel else 1)
     else:
         copies = 2
-    return s * (copies * mlp.width / run.tensor + streams * hidden + returned)
+    return s * (copies * mlp.width / run.tensor + streams * hidden + returned) + _adapter_at_work(block, hidden, run)
+
+
+def _adapter_at_work(block: Block, hidden: int, run: Pass) -> float:
+    """The widest adapted linear's result stands beside its adapter's: s·out; in another dtype both ends are cast too.
+
+    Llama's up: s·f in the compute dtype, s·f + 4f + 4h for fp32 adapters.
+    """
+    widths = [linear.rows for linear in adapted_linears(block, hidden=hidden, run=run) if linear.columns == hidden]
+    if not widths or run.adapter is None:
+        return 0
+    out = max(widths) / run.tensor
+    cast = run.adapter.weight_bytes if run.adapter.weight_bytes != run.compute_bytes else 0
+    return run.compute_bytes * out + cast * (out + hidden)
 
 
 def _experts(mlp: MoeMlp, hidden: int, run: Pass) -> float:

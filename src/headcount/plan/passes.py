@@ -44,8 +44,8 @@ def update_pass(job: Job, network: Network) -> Pass:
 
 
 def no_grad_pass(job: Job, network: Network, micro_batch: MicroBatch) -> Pass:
-    """A forward without gradient: nothing is kept, nothing is checkpointed."""
-    return replace(_pass(job, network, micro_batch), tuning=Tuning.FROZEN, adapter=None, autocast=False)
+    """A forward without gradient: nothing is kept, nothing is checkpointed; a network's own adapters are on."""
+    return replace(_pass(job, network, micro_batch), tuning=Tuning.FROZEN, autocast=False)
 
 
 def layer_passes(network: Network, layout: Layout) -> float:
