@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from headcount.job.schema import flatten, mistakes_in
 __all__ = ["Spec", "read_spec", "spec_from"]
 
 _MOST_FILE_BYTES = 5 * 1024 * 1024
+# tomllib needs memory in the square of a dotted key's parts: 200 kB of `a.a.a…` would take tens of gigabytes.
+_DEEP_KEY = re.compile(r"""(?:\.[ \t]*(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*){32}""")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +73,23 @@ def read_spec(path: str | os.PathLike[str], *, overrides: Sequence[str] = ()) ->
     flat = flatten(_toml(file))
     for text in overrides:
         flat = _laid_over(flat, _override(text))
-    return _checked(flat, str(path), file.parent)
+    return _checked(_beside(flat, file.parent), str(path), file.parent)
+
+
+def _beside(flat: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Models that are files or folders beside the job file are named from where headcount was called."""
+
+    def found(name: object) -> object:
+        there = folder / name if isinstance(name, str) and 0 < len(name) < 1024 and "\0" not in name else None
+        return str(there) if there is not None and there.exists() and not Path(str(name)).exists() else name
+
+    result = {path: found(value) if path.endswith(".model") else value for path, value in flat.items()}
+    if isinstance(rewards := flat.get("reward"), list):
+        result["reward"] = [
+            {**row, "model": found(row["model"])} if isinstance(row, dict) and "model" in row else row
+            for row in rewards
+        ]
+    return result
 
 
 def spec_from(mapping: Mapping[str, Any], *, where: str = "job", overrides: Sequence[str] = ()) -> Spec:
@@ -150,7 +169,7 @@ def _toml(file: Path) -> dict[str, Any]:
         size = file.stat().st_size
         if size > _MOST_FILE_BYTES:
             raise refuse(f"{size:,} bytes: a job file has at most {_MOST_FILE_BYTES:,}")
-        return tomllib.loads(file.read_text("utf-8"))
+        return _parsed(file.read_text("utf-8"))
     except UnicodeDecodeError as error:
         raise refuse(f"not UTF-8 text (byte {error.start})") from None
     except tomllib.TOMLDecodeError as error:
@@ -163,6 +182,12 @@ def _toml(file: Path) -> dict[str, Any]:
         raise refuse(f"cannot be read: {error.strerror or error}") from None
 
 
+def _parsed(text: str) -> dict[str, Any]:
+    if _DEEP_KEY.search(text):
+        raise RecursionError("a dotted key of more than 32 parts")
+    return tomllib.loads(text)
+
+
 def _override(text: str) -> dict[str, Any]:
     """`layout.tensor=2` → {"layout.tensor": 2}; a bare word is a string."""
     key, equals, value = text.partition("=")
@@ -170,7 +195,7 @@ def _override(text: str) -> dict[str, Any]:
     if not equals or not key:
         raise InputError.one(f"--set {text}", "is not key=value", "--set layout.tensor=2")
     try:
-        parsed = tomllib.loads(f"value = {value.strip()}")["value"]
+        parsed = _parsed(f"value = {value.strip()}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):
         parsed = value.strip()
     return flatten({key: parsed}) if key not in KEYS else {key: parsed}

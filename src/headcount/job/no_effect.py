@@ -149,7 +149,7 @@ def no_effect_on(job: Job, flat: Mapping[str, Any], where: str) -> Iterator[Mist
 
 def _asks(value: object) -> bool:
     """`false` and 1 state what is so anyway."""
-    return value is not False and value != 1
+    return value is True or value not in (False, 1)
 
 
 def _reference(job: Job, flat: Mapping[str, Any], where: str) -> Iterator[Mistake]:

@@ -71,15 +71,14 @@ def _unknown(path: str, value: Value, at: str) -> Mistake:
     """The nearest key of its section, else of all: a key in the wrong section is told its right one."""
     section, _, leaf = _cut(path).rpartition(".")
     siblings = {key.rpartition(".")[2]: key for key in KEYS if key.rpartition(".")[0] == section}
-    everywhere = {key.rpartition(".")[2]: key for key in KEYS}
+    everywhere = {key.rpartition(".")[2]: key for key in reversed(tuple(KEYS))}
     near = get_close_matches(leaf, siblings, n=1, cutoff=0.6)
     key = siblings[near[0]] if near else everywhere.get(leaf) or next(iter(get_close_matches(path, KEYS, n=1)), "")
     if not key:
         hint = nearest(section or leaf, {*_SECTIONS, "reward"} | {key for key in KEYS if "." not in key})
         return Mistake(where=at, what=f"no such key. {hint}".strip(), fix="remove it")
-    same = key.rpartition(".")[0] == section
-    fix = f"{key if not same else key.rpartition('.')[2]} = {_shown(value)}"
-    return Mistake(where=at, what=f"no such key. did you mean {key}?", fix=fix)
+    name = key.removeprefix(f"{section}.")
+    return Mistake(where=at, what=f"no such key. did you mean {name}?", fix=f"{name} = {_shown(value)}")
 
 
 def _wrong(key: Key, value: Value) -> str | None:

@@ -1,5 +1,6 @@
 """From a TOML file or a mapping to a Job: defaults with their sources, overrides, variants, speed."""
 
+import json
 import time
 
 import pytest
@@ -68,6 +69,15 @@ def test_an_override_replaces_the_other_word_for_the_same_thing(tmp_path):
     job = read_spec(written(tmp_path), overrides=["update.micro_batch_sequences=3"]).build()
     assert job.update.sequences == 3
     assert "update.micro_batch_tokens" not in job.sources
+
+
+def test_a_config_beside_the_job_file_is_a_model(tmp_path):
+    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+              "intermediate_size": 128, "vocab_size": 256, "max_position_embeddings": 2048}  # fmt: skip
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text(json.dumps(config))
+    job = read_spec(written(tmp_path), overrides=["policy.model=tiny/config.json", "rollout.completion_tokens=512"])
+    assert job.build(gpus=1).policy.shape.hidden == 64
 
 
 @pytest.mark.parametrize("text", ["layout.tensor", "=2", "layout.tensr=2", "layout.tensor=two"])
