@@ -56,10 +56,13 @@ class Spec:
         """The workload in one line."""
         job = self.build(gpus=self.gpus or self.gpus_per_node)
         lengths, work = job.lengths, job.work
+        rows = "prompts" if job.algorithm.online else "pairs" if job.algorithm.pairs else "rows"
+        group = f" × {work.group_size}" if job.algorithm.online else ""
         return (
-            f"{work.rows:,} rows × {work.epochs:g} epochs, prompt {lengths.prompt_mean:g} (max {lengths.prompt_max:,}) "
-            f"and completion {lengths.completion_mean:g} (max {lengths.completion_max:,}) tokens, "
-            f"{work.rows_per_step:,} rows × {work.group_size} a step"
+            f"{work.rows:,} {rows}, {work.epochs:g} epoch{'' if work.epochs == 1 else 's'}; "
+            f"prompt {lengths.prompt_mean:,g} tokens (at most {lengths.prompt_max:,}), "
+            f"completion {lengths.completion_mean:,g} (at most {lengths.completion_max:,}); "
+            f"{work.rows_per_step:,} {rows}{group} a step"
         )
 
 
