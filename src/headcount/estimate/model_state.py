@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
 
-from headcount.estimate.parameters import Kind, Tensor, block_tensors, largest_tensor, root_tensors
+from headcount.estimate.parameters import Kind, Tensor, adapter_parts, block_tensors, largest_tensor, root_tensors
 from headcount.facts.model_shape import Attention, Block, ModelShape
 from headcount.job.layout import Layout
 from headcount.ledger.derivation import Derived, derive
@@ -126,19 +126,9 @@ def _one_rank(tensor: Tensor, ranks: int, attention: Attention | None) -> int:
 def held_adapters(shape: ModelShape, layout: Layout, *, rank: int, targets: tuple[str, ...]) -> Held:
     """LoRA's A (rank × columns) and B (rows × rank) on one GPU, counted whole under TP: an upper bound, and small."""
 
-    def adapter(tensor: Tensor) -> bool:
-        if "all-linear" in targets:
-            return tensor.kind is Kind.LINEAR
-        return tensor.kind in (Kind.LINEAR, Kind.HEAD) and tensor.module in targets
-
-    per_layer = sum(
-        count * rank * (t.rows + t.columns) * t.copies
-        for count, block in shape.blocks
-        for t in block_tensors(block, hidden=shape.hidden)
-        if adapter(t)
-    )
-    head = sum(rank * (t.rows + t.columns) for t in root_tensors(shape) if adapter(t))
-    return Held(ceil(per_layer / (layout.pipeline * layout.layer_split)) + head)
+    dense, experts, head = adapter_parts(shape, rank=rank, targets=targets)
+    stages = layout.pipeline * layout.layer_split
+    return Held(ceil(dense / stages) + head, ceil(experts / stages / layout.expert))
 
 
 def _divided(

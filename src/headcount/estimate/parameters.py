@@ -6,7 +6,7 @@ sizes are those of transformers 5's own modules; `tests/parity/test_parameter_co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -18,6 +18,7 @@ __all__ = [
     "Tensor",
     "active_parameters",
     "adapter_parameters",
+    "adapter_parts",
     "block_parameters",
     "block_tensors",
     "largest_tensor",
@@ -265,11 +266,24 @@ def adapter_parameters(shape: ModelShape, *, rank: int, targets: tuple[str, ...]
     the experts' linears adapt the stack (gate and up fused, at twice the rank) and no longer a dense or shared MLP of
     the same names. Naming the head (`lm_head`) adapts it.
     """
+    return sum(adapter_parts(shape, rank=rank, targets=targets))
+
+
+def adapter_parts(shape: ModelShape, *, rank: int, targets: tuple[str, ...]) -> tuple[int, int, int]:
+    """Adapter numbers in the blocks' dense linears, in the experts, and at the head."""
     expert_names = _expert_names(shape)
-    tensors = [(count, tensor) for count, block in shape.blocks for tensor in block_tensors(block, hidden=shape.hidden)]
-    tensors += [(1, tensor) for tensor in root_tensors(shape)]
-    ranks = ((count, tensor, _rank(tensor, rank, targets, expert_names)) for count, tensor in tensors)
-    return sum(count * tensor.copies * its_rank * (tensor.rows + tensor.columns) for count, tensor, its_rank in ranks)
+
+    def numbers(tensors: Iterable[Tensor], *, experts: bool) -> int:
+        chosen = (tensor for tensor in tensors if (tensor.kind is Kind.EXPERT) is experts)
+        return sum(
+            tensor.copies * _rank(tensor, rank, targets, expert_names) * (tensor.rows + tensor.columns)
+            for tensor in chosen
+        )
+
+    blocks = [(count, block_tensors(block, hidden=shape.hidden)) for count, block in shape.blocks]
+    dense = sum(count * numbers(tensors, experts=False) for count, tensors in blocks)
+    routed = sum(count * numbers(tensors, experts=True) for count, tensors in blocks)
+    return dense, routed, numbers(root_tensors(shape), experts=False)
 
 
 def _expert_names(shape: ModelShape) -> tuple[str, ...]:
