@@ -46,6 +46,14 @@ class Setting:
             return not self.before
         return version >= self.since and not (self.before and version >= self.before)
 
+    @property
+    def condition(self) -> str:
+        """When it holds, in words; empty: always."""
+        parts = [f"{name} {'|'.join(map(str, allowed))}" for name, allowed in self.when.items()]
+        versions = (("from", self.since), ("before", self.before))
+        parts += [f"{word} {'.'.join(map(str, version))}" for word, version in versions if version]
+        return ", ".join(parts)
+
     def applies(self, facts: Mapping[str, object]) -> bool:
         """Do the facts of the job meet every condition?"""
         return all(facts.get(name) in allowed for name, allowed in self.when.items())
@@ -79,7 +87,7 @@ def _recipe(name: str, rows: Mapping[str, Any]) -> Recipe:
         version=row["version"],
         source=row["source"],
         settings=settings,
-        batch=row["batch"],
+        batch=_batch(name, rows),
     )
 
 
@@ -101,6 +109,11 @@ def _settings(name: str, rows: Mapping[str, Any]) -> Iterator[Setting]:
             since=_version(each.get("since", "")),
             before=_version(each.get("before", "")),
         )
+
+
+def _batch(name: str, rows: Mapping[str, Any]) -> str:
+    row = rows[name]
+    return row["batch"] if "batch" in row or "like" not in row else _batch(row["like"], rows)
 
 
 def _version(text: str) -> Version:

@@ -116,18 +116,21 @@ def _lookups(flat: Mapping[str, Any], where: str) -> Iterator[Mistake]:
 
 
 def _settings(flat: Mapping[str, Any], gpus: int) -> Settings:
-    """Recipe settings depend on tuning, algorithm, GPUs and sharding."""
+    """Recipe settings depend on algorithm, tuning and GPUs, some also on the sharding and the engine's place."""
+    recipe = flat.get("recipe", "headcount")
     facts: dict[str, object] = {
         "tuning": flat.get("policy.tuning", "full"),
         "algorithm": flat["algorithm"],
         "many": gpus > 1,
         "tensor": flat.get("layout.tensor", 1) > 1,
-        "placement": flat.get("rollout.engine_placement"),
-        "shard": flat.get("layout.shard"),
+        "placement": None,
+        "shard": None,
     }
-    recipe = flat.get("recipe", "headcount")
-    if facts["shard"] is None:
-        facts["shard"] = Settings(flat, recipe=recipe, facts=facts).get("layout.shard")
+    first = Settings(flat, recipe=recipe, facts=facts)
+    facts["shard"] = first.get("layout.shard")
+    if Algorithm(flat["algorithm"]).online:
+        shared = first.get("rollout.engine") in ("builtin", "hf")
+        facts["placement"] = "shared" if shared else first.get("rollout.engine_placement")
     return Settings(flat, recipe=recipe, facts=facts)
 
 

@@ -105,7 +105,7 @@ def _recipe_rows() -> Rows:
             "version": recipe.version,
             "key": setting.key,
             "value": setting.value,
-            "when": ", ".join(f"{key} {'|'.join(map(str, allowed))}" for key, allowed in setting.when.items()),
+            "when": setting.condition,
             "assumed": bool(setting.alternatives),
             "source": setting.source,
         }

@@ -105,3 +105,8 @@ def test_an_unknown_recipe_or_version_is_refused(name):
 def test_the_nearest_recipe_is_named():
     with pytest.raises(UnknownFact, match="did you mean openrlhf"):
         find_recipe("open-rlhf")
+
+
+def test_a_condition_reads_as_words():
+    old = next(s for s in find_recipe("trl@0.15").settings if s.key == "rollout.memory_fraction" and s.before)
+    assert old.condition == "from 0.14, before 0.17"

@@ -182,3 +182,13 @@ def test_a_second_build_takes_less_than_a_millisecond():
         spec.build(gpus=8)
         spent.append(time.perf_counter() - start)
     assert min(spent) < 0.001  # the best of twenty: the machine may be busy
+
+
+def test_a_recipe_knows_where_the_engine_is_even_when_the_job_does_not_say():
+    # OpenRLHF: 0.95 of a card of its own, about half of a shared one
+    shared, apart = (
+        built("grpo", recipe="openrlhf", rollout=place).engine for place in ({}, {"engine_placement": "separate"})
+    )
+    assert shared is not None
+    assert apart is not None
+    assert (shared.memory_fraction, apart.memory_fraction) == (0.5, 0.95)
