@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
 from math import ceil
 from typing import Any, Protocol
 
-from headcount.errors import InputError, Mistake
-from headcount.facts.gpu import Gpu, find_gpu
-from headcount.facts.optimizer import find_optimizer
-from headcount.facts.precision import find_frozen_precision, find_precision
-from headcount.facts.recipe import find_recipe
-from headcount.job.check import contradictions, relation_mistakes
+from headcount.errors import InputError
+from headcount.facts.gpu import Gpu
+from headcount.job.check import relation_mistakes
 from headcount.job.data_lengths import DataLengths, data_lengths
 from headcount.job.defaults import MICRO_BATCH_SOURCE, MICRO_BATCH_TOKENS
 from headcount.job.engine import engine_of
@@ -30,13 +26,14 @@ from headcount.job.job import (
     Work,
 )
 from headcount.job.layout import ContextExchange, Layout, Load, Shard
-from headcount.job.networks import model_of, networks_of
-from headcount.job.no_effect import no_effect, no_effect_on
+from headcount.job.lookup import gpu_of
+from headcount.job.networks import networks_of
+from headcount.job.no_effect import no_effect_on
 from headcount.job.settings import Settings
 from headcount.units import GIB
 from headcount.vocabulary import Algorithm
 
-__all__ = ["assemble", "flat_mistakes", "gpu_of"]
+__all__ = ["assemble"]
 
 
 class FlatSpec(Protocol):
@@ -52,17 +49,6 @@ class FlatSpec(Protocol):
     def build(self, *, gpus: int | None = None) -> Job: ...
 
 
-_gpu = cache(find_gpu)
-
-
-def gpu_of(flat: Mapping[str, Any], where: str) -> Gpu:
-    """The card of a flat job."""
-    try:
-        return _gpu(flat["hardware.gpu"])
-    except InputError as error:
-        raise type(error)(list(_located(error, f"{where}: hardware.gpu"))) from None
-
-
 def assemble(spec: FlatSpec, gpus: int) -> Job:
     """The complete Job of a checked spec; every relation that cannot hold is reported at once."""
     algorithm = Algorithm(spec.flat["algorithm"])
@@ -71,48 +57,6 @@ def assemble(spec: FlatSpec, gpus: int) -> Job:
     if mistakes:
         raise InputError(mistakes)
     return job
-
-
-def flat_mistakes(flat: Mapping[str, Any], where: str, *, misspelt: Mapping[str, Any]) -> Iterator[Mistake]:
-    """What is wrong with well-typed keys before a job is built: unknown names, no effect, contradictions.
-
-    `misspelt` are choices that were none: stated all the same, so what hangs on them is not called useless.
-    """
-    yield from _lookups(flat, where)
-    if "algorithm" in flat:
-        yield from no_effect({**flat, **misspelt}, Algorithm(flat["algorithm"]), where)
-    yield from contradictions(flat, where)
-
-
-def _located(error: InputError, where: str) -> Iterator[Mistake]:
-    """The same mistakes, named by the key that caused them."""
-    for mistake in error.mistakes:
-        inner = f"{mistake.where}: " if "." in mistake.where or "/" in mistake.where else ""
-        yield Mistake(where=where, what=f"{inner}{mistake.what}", fix=mistake.fix)
-
-
-_FINDERS: Mapping[str, Callable[[str], object]] = {
-    "recipe": find_recipe,
-    "hardware.gpu": _gpu,
-    **{f"{role}.model": model_of for role in ("policy", "reference", "critic")},
-    **{f"{role}.precision": find_precision for role in ("policy", "critic")},
-    **{f"{role}.base_precision": find_frozen_precision for role in ("policy", "reference", "critic")},
-    **{f"{role}.optimizer": find_optimizer for role in ("policy", "critic")},
-}
-
-
-def _lookups(flat: Mapping[str, Any], where: str) -> Iterator[Mistake]:
-    """Names that no table has."""
-    named = [(key, find, flat[key]) for key, find in _FINDERS.items() if key in flat]
-    for index, row in enumerate(flat.get("reward", ())):
-        for leaf, find in (("model", model_of), ("base_precision", find_frozen_precision)):
-            if leaf in row:
-                named.append((f"reward[{index}].{leaf}", find, row[leaf]))
-    for key, find, name in named:
-        try:
-            find(name)
-        except InputError as error:
-            yield from _located(error, f"{where}: {key}")
 
 
 def _settings(flat: Mapping[str, Any], gpus: int) -> Settings:

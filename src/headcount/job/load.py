@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from headcount.errors import InputError, Mistake
-from headcount.job.assemble import assemble, flat_mistakes, gpu_of
+from headcount.job.assemble import assemble
 from headcount.job.job import Job
 from headcount.job.keys import KEYS
+from headcount.job.lookup import flat_mistakes, gpu_of
 from headcount.job.schema import flatten, mistakes_in
 
 __all__ = ["Spec", "read_spec", "spec_from"]
