@@ -11,7 +11,7 @@ from math import ceil
 from headcount.estimate.adapter_activations import adapted_linears
 from headcount.estimate.attention_activations import falls_to_math, local_heads
 from headcount.estimate.forward_pass import Pass
-from headcount.facts.model_shape import Activation, AttentionKind, Block, MoeMlp
+from headcount.facts.model_shape import Activation, AttentionKind, Block, DenseMlp, MoeMlp
 from headcount.job.job import AttentionKernel
 from headcount.ledger.derivation import Derived, derive
 
@@ -45,7 +45,10 @@ def _mlp(block: Block, hidden: int, run: Pass) -> float:
         copies, streams = 4, streams + (0 if block.parallel else 1)
     else:
         copies = 2
-    return s * (copies * mlp.width / run.tensor + streams * hidden + returned) + _adapter_at_work(block, hidden, run)
+    plain = s * (copies * mlp.width / run.tensor + streams * hidden + returned)
+    if mlp.gated:
+        return plain + _adapter_at_work(block, hidden, run)
+    return max(plain, s * (2 * mlp.width / run.tensor + 5 * hidden) + _adapter_at_work(block, hidden, run))
 
 
 def _adapter_at_work(block: Block, hidden: int, run: Pass) -> float:
@@ -53,7 +56,12 @@ def _adapter_at_work(block: Block, hidden: int, run: Pass) -> float:
 
     Llama's up: s·f in the compute dtype, s·f + 4f + 4h for fp32 adapters.
     """
-    widths = [linear.rows for linear in adapted_linears(block, hidden=hidden, run=run) if linear.columns == hidden]
+    mlp = block.mlp
+    if not isinstance(mlp, DenseMlp):
+        return 0
+    mlp_inputs = (mlp.up_name, mlp.gate_up_name)
+    adapted = adapted_linears(block, hidden=hidden, run=run)
+    widths = [linear.rows for linear in adapted if linear.columns == hidden and linear.module in mlp_inputs]
     if not widths or run.adapter is None:
         return 0
     out = max(widths) / run.tensor

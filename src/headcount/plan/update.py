@@ -276,7 +276,9 @@ def _part_before_first_block(update: _Update) -> float:
         return 1 - 1 / update.shape.layers
     shape = update.shape
     whole = parameters(shape, scalar_head=update.network.scalar_head)
-    waiting = block_parameters(shape.block(0), hidden=shape.hidden) + shape.vocab * shape.hidden
+    waiting = block_parameters(shape.block(0), hidden=shape.hidden) + shape.learned_positions * shape.hidden
+    if update.network.scalar_head or not shape.tied:
+        waiting += shape.vocab * shape.hidden  # a tied table already holds the head's share
     return max(0.0, 1 - waiting / whole)
 
 
