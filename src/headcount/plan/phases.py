@@ -230,7 +230,10 @@ def _in_place_gather(policy: Network, layout: Layout, phase: Phase, *, whole: bo
     if not layout.shard.divides_weights or layout.shard_degree == 1:
         return
     sizes = gathered(policy, layout)
-    if whole or sizes is None:
+    if sizes is None and not whole:
+        amount = sharding.zero3_live_parameters(policy.shape, compute_bytes=policy.precision.compute_bytes)
+        note = "ZeRO-3 gathers module by module, again at every token"
+    elif whole or sizes is None:
         amount = sharding.whole_model(policy.shape, weight_bytes=policy.precision.compute_bytes)
         note = "every weight of the policy gathered on every GPU"
     else:

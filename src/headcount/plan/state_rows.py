@@ -183,6 +183,8 @@ def resting_rows(job: Job, group: str, phase: Phase) -> list[Row]:
     for network in job.networks.values():
         if network.group == group and on_device(job, network, phase):
             states = states_in(job, phase, network.role)
+            if phase is Phase.SYNC and layout.offload_between_phases:
+                states -= {State.OPTIMIZER}  # only the weights come back for the engine
             on_gpu = state_rows(network, layout, phase, states)
             rows.extend(row for row in on_gpu if not (layout.offload_parameters and row.item == "weights"))
     return rows
