@@ -148,10 +148,8 @@ def measure(case: Case) -> Measured:
     with step.mode:
         token_BT = step.tokens(case.rows)
         tracker = Tracker([*(state for net in step.nets.values() for state in net.states), token_BT])
-        base = sum(
-            storage for storage in _storages(state for net in step.nets.values() for state in net.states).values()
-        )
-        measured.weights = base
+        base = sum(_storages(state for net in step.nets.values() for state in net.states).values())
+        measured.weights = sum(_storages(p for net in step.nets.values() for p in net.model.parameters()).values())
         with tracker:
             for _ in range(2):
                 if case.algorithm in ("ppo", "grpo"):

@@ -45,8 +45,7 @@ class Tracker(TorchDispatchMode):
 
         self._births[key] = (weakref.ref(storage, gone), size, f"{by} {tuple(tensor.shape)} {tensor.dtype}")
         self.live += size
-        if self.live > self.peak:
-            self.peak = self.live
+        self.peak = max(self.peak, self.live)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))

@@ -46,9 +46,10 @@ def _mlp(block: Block, hidden: int, run: Pass) -> float:
     else:
         copies = 2
     plain = s * (copies * mlp.width / run.tensor + streams * hidden + returned)
-    if mlp.gated:
-        return plain + _adapter_at_work(block, hidden, run)
-    return max(plain, s * (2 * mlp.width / run.tensor + 5 * hidden) + _adapter_at_work(block, hidden, run))
+    at_work = _adapter_at_work(block, hidden, run)
+    if mlp.gated or not at_work:
+        return plain + at_work
+    return max(plain, s * (2 * mlp.width / run.tensor + 5 * hidden) + at_work)
 
 
 def _adapter_at_work(block: Block, hidden: int, run: Pass) -> float:
