@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.functional import logsigmoid
 
 from tests.ground_truth.models import Built, build
 from tests.ground_truth.tracker import Tracker
@@ -93,7 +93,7 @@ def dpo_loss(step: Step, token_BT: Tensor) -> Tensor:
             ref_B = adapter_off(frozen, lambda model: completion_logprobs(model, token_BT, completion)).sum(-1)
     logp_B = completion_logprobs(step.nets["policy"].model, token_BT, completion).sum(-1)
     chosen, rejected = (logp_B - ref_B).chunk(2)
-    return -F.logsigmoid(0.1 * (chosen - rejected)).mean()
+    return -logsigmoid(0.1 * (chosen - rejected)).mean()
 
 
 def adapter_off(net: Built, run: Callable) -> Tensor:
@@ -106,7 +106,7 @@ def adapter_off(net: Built, run: Callable) -> Tensor:
 
 def reward_loss(step: Step, token_BT: Tensor) -> Tensor:
     chosen, rejected = step.nets["reward"].model(token_BT)[:, -1].chunk(2)
-    return -F.logsigmoid(chosen - rejected).mean()
+    return -logsigmoid(chosen - rejected).mean()
 
 
 def policy_loss(step: Step, token_BT: Tensor) -> Tensor:

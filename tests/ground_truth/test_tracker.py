@@ -1,8 +1,8 @@
 """Does the measuring harness itself reproduce known figures: kept bytes per block, optimizer states, adapters?
 
-The figures were taken once on PyTorch 2.13, transformers 5.24 and peft 0.21 with another tool (saved-tensor hooks on real
-CPU tensors); several of them follow from closed forms given beside them. Tiny models: h 96, f 224, 6 heads, 2 KV heads of 16,
-2 rows of 32 tokens.
+The figures were taken once on PyTorch 2.13, transformers 5.24 and peft 0.21 with another tool (saved-tensor hooks on
+real CPU tensors); several of them follow from closed forms given beside them. Tiny models: h 96, f 224, 6 heads, 2 KV
+heads of 16, 2 rows of 32 tokens.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def test_published_out_of_memory_rows_of_stated_length_do_not_fit(scores):
     assert counted.failed_caught >= 0.75 * counted.failed  # 22 of 28; the bar is 90 %
 
 
-@pytest.mark.xfail(reason="verl's LoRA searches end 5 to 15 GiB above the plan: docs/evidence.md")
+@pytest.mark.xfail(strict=True, reason="verl's LoRA searches end 5 to 15 GiB above the plan: docs/evidence.md")
 def test_published_out_of_memory_rows_do_not_fit(scores):
     counted = verdicts_of(_graded(scores, "A", "B"))
     assert counted.failed_caught >= 0.9 * counted.failed
@@ -80,7 +80,7 @@ def test_plan_ready_out_of_memory_reports_mostly_do_not_fit(scores):
     assert counted.failed_caught >= 0.6 * counted.failed  # 12 of 20; the bar is 70 %
 
 
-@pytest.mark.xfail(reason="ZeRO-2 buckets and verl's LoRA searches: docs/evidence.md")
+@pytest.mark.xfail(strict=True, reason="ZeRO-2 buckets and verl's LoRA searches: docs/evidence.md")
 def test_plan_ready_out_of_memory_reports_do_not_fit(scores):
     counted = verdicts_of(_plan_ready(scores))
     assert counted.failed_caught >= 0.7 * counted.failed

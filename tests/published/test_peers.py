@@ -82,8 +82,8 @@ def test_deepspeed_gathers_blocks_not_the_largest_module() -> None:
     [("meta-llama/Llama-3.1-8B", 24.5), ("Qwen/Qwen3-8B", 26.3), ("google/gemma-2b", 44.3)],
 )
 def test_megatron_blocks_differ_in_heads_gates_and_norms(model: str, copies: float) -> None:
-    # NVIDIA/Megatron-LM issue 1784: one form, 34sbh = 17 copies of 2·s·b·h, for all. By hand: norms 8 (Gemma 10), queries
-    # to output 2(1 + n_kv/n_q), q/k norms 3(1 + n_kv/n_q), gated MLP 4f/h; small terms within 1 %.
+    # NVIDIA/Megatron-LM issue 1784: one form, 34sbh = 17 copies of 2·s·b·h, for all. By hand: norms 8 (Gemma 10),
+    # queries to output 2(1 + n_kv/n_q), q/k norms 3(1 + n_kv/n_q), gated MLP 4f/h; small terms within 1 %.
     shape = find_model(model)
     kept = total(kept_per_block(shape.block(0), hidden=shape.hidden, run=RUN))
     assert kept / (2 * 4096 * shape.hidden) == pytest.approx(copies, rel=0.01)
