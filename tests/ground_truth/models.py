@@ -60,7 +60,10 @@ def config_of(family: str, *, layers: int = 2, vocab: int = 512, **changes) -> P
         keys.pop("num_key_value_heads")
     if family == "phi3":
         keys |= {"resid_pdrop": 0.0}
-    if family in ("gemma2", "gemma3_text", "gpt_oss"):
+    if family in ("gemma2", "gpt_oss"):
+        kinds = ["sliding_attention", "full_attention"] * layers
+        keys |= {"sliding_window": 2048, "layer_types": kinds[:layers]}
+    if family == "gemma3_text":
         keys |= {"sliding_window": 2048, "layer_types": ["full_attention"] * layers}
     if family in ("mixtral", "gpt_oss", "qwen3_moe"):
         keys |= _EXPERTS
@@ -145,7 +148,9 @@ def build(
 
 def _adapted(model: nn.Module, rank: int, dtype: torch.dtype) -> nn.Module:
     config = LoraConfig(r=rank, lora_alpha=rank, target_modules=ALL_LINEAR, lora_dropout=0.0)
-    adapted = get_peft_model(model, config, autocast_adapter_dtype=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Conv1D (GPT-2) and stacked experts: peft says that it adapts to them
+        adapted = get_peft_model(model, config, autocast_adapter_dtype=False)
     adapted.enable_input_require_grads()
     for name, parameter in adapted.named_parameters():
         if "lora_" in name:

@@ -32,8 +32,24 @@ MODES = {
     "lora, checkpointed": {"lora_rank": 4, "checkpointing": True},
 }
 
-# (family, mode): (algorithms it holds for, figure, reason)
-FALLS_SHORT: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {}
+_STACKED = "peft merges every expert's adapter into a copy of its weights: the copies are not counted (4 to 14 % low)"
+_OPT = "OPT makes its own all-ones mask, which fake tensors cannot recognise: a boolean B·T² mask (1.6 to 1.8 % low)"
+_MLA = "adapters on latent attention hold more in backward: 9 to 11 % low"
+_NOT_SFT = tuple(name for name in ALGORITHMS if name != "sft")
+
+# (family, mode): (algorithms, reason)
+FALLS_SHORT: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
+    ("qwen3_moe", "lora"): (ALGORITHMS, _STACKED),
+    ("qwen3_moe", "lora, checkpointed"): (_NOT_SFT, _STACKED),
+    ("mixtral", "lora"): (ALGORITHMS, _STACKED),
+    ("mixtral", "lora, checkpointed"): (_NOT_SFT, _STACKED),
+    ("deepseek_v3", "lora"): (ALGORITHMS, _MLA),
+    ("deepseek_v3", "lora, checkpointed"): (ALGORITHMS, _MLA),
+    ("opt", "full"): (("grpo",), _OPT),
+    ("opt", "full, checkpointed"): (("grpo",), _OPT),
+    ("opt", "lora"): (("ppo",), _OPT),
+    ("opt", "lora, checkpointed"): (("ppo",), _OPT),
+}
 
 
 def _marks(family: str, mode: str, algorithm: str) -> list[pytest.MarkDecorator]:
@@ -88,8 +104,16 @@ def test_weights_gradients_and_moments_to_the_byte(family: str, mode: str) -> No
     }
 
 
-@pytest.mark.parametrize("mode", ["full", "lora"])
-@pytest.mark.parametrize("family", LAWS)
+def _kept() -> list:
+    stacked = [pytest.mark.xfail(strict=True, reason=_STACKED)]
+    return [
+        pytest.param(family, mode, marks=stacked if (family, mode) == ("qwen3_moe", "lora") else [])
+        for family in LAWS
+        for mode in ("full", "lora")
+    ]
+
+
+@pytest.mark.parametrize(("family", "mode"), _kept())
 def test_one_more_block_keeps_these_bytes_exactly(family: str, mode: str) -> None:
     case = Case(family, "sft", **MODES[mode])
     job = job_of(case)

@@ -158,10 +158,16 @@ def trunk(shape: ModelShape, *, run: Pass, layer_passes: float | None = None) ->
             kept["attention masks"] = masks
     else:
         kept = {"kept blocks": kept_blocks(shape, run=run, layer_passes=layer_passes)}
-        if run.adapter is not None:
-            # enable_input_require_grads makes the embedding's output a leaf: it lives as long as the graph.
-            kept["embedding output"] = residual_gradient(shape.hidden, run=run)
+    if run.adapter is not None and not _embedding_is_checkpoint(shape, run):
+        # enable_input_require_grads makes the embedding's output a leaf: it lives as long as the graph.
+        kept["embedding output"] = residual_gradient(shape.hidden, run=run)
     return kept | {"rotary tables": rotary_tables(shape, run=run)}
+
+
+def _embedding_is_checkpoint(shape: ModelShape, run: Pass) -> bool:
+    """Does the embedding's output enter the first block as it is, and is it kept there already?"""
+    changed = shape.learned_positions > 0 or shape.embed_scaled or shape.embed_norm
+    return run.kernels.checkpointing is Checkpointing.FULL and not changed
 
 
 def residual_gradient(hidden: int, *, run: Pass) -> Derived:

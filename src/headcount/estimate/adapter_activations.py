@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from headcount.estimate.forward_pass import Pass
 from headcount.estimate.parameters import Kind, Tensor, block_tensors
-from headcount.facts.model_shape import Block, DenseMlp
+from headcount.facts.model_shape import Activation, Block, DenseMlp
 from headcount.job.job import Checkpointing
 from headcount.ledger.derivation import Derived, derive
 
@@ -61,6 +61,8 @@ def adapted_mlp_gradients(block: Block, *, hidden: int, run: Pass) -> Derived | 
     if adapter is None or not isinstance(mlp, DenseMlp) or not run.adapts(mlp.down_name):
         return None
     wide, dropout = adapter.weight_bytes > run.compute_bytes, adapter.dropout > 0
+    if mlp.activation is Activation.RELU and not wide and not dropout:
+        return None  # base and adapter gradients and their sum: three copies, counted with the plain ones
     recomputed = run.kernels.checkpointing is Checkpointing.FULL
     per_ffn, per_hidden, per_rank = (_FUSED if mlp.fused_gate_up else _SEPARATE)[wide, dropout, recomputed]
     return derive(

@@ -67,7 +67,7 @@ def _gradient_copies(mlp: DenseMlp, run: Pass) -> float:
     if mlp.gated:
         return 2 if run.keeps_input(mlp.down_name) else 3
     if mlp.activation is Activation.RELU:
-        return 2
+        return 3 if run.adapts(mlp.down_name) else 2
     copies = 1 if mlp.activation in (Activation.GELU, Activation.GELU_TANH) else 2
     return copies if run.keeps_input(mlp.down_name) else copies + 1
 

@@ -176,6 +176,7 @@ class ModelShape:
     learned_positions: int = 0  # rows of a position table (GPT-2, OPT); 0: rotary
     embed_width: int | None = None  # OPT-350m embeds narrower than it computes; None: hidden
     embed_norm: bool = False
+    embed_scaled: bool = False  # Granite multiplies the embedding's output: another tensor enters the first block
     head_bias: bool = False
     logit_softcap: bool = False
     embed_name: str = "embed_tokens"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headcount.facts.config_file import Fields
 from headcount.facts.families.standard import attention, experts, layers, root
 from headcount.facts.model_shape import Block, ModelShape
@@ -17,4 +19,5 @@ def read(fields: Fields, *, name: str) -> ModelShape:
         attention=attention(fields, hidden=hidden, bias=bias, o_bias=bias),
         mlp=experts(fields, count_key="num_local_experts", width_key="intermediate_size"),
     )
-    return root(fields, name=name, hidden=hidden, blocks=[(layers(fields), block)])
+    shape = root(fields, name=name, hidden=hidden, blocks=[(layers(fields), block)])
+    return replace(shape, embed_scaled=True)
