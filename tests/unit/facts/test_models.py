@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import tomllib
 from importlib import resources
 
@@ -110,12 +109,10 @@ def test_unknown_name_is_refused_not_matched_to_its_neighbour():
         find_model("Qwen2.5-7B-Instrukt")
 
 
-def test_hub_id_offline_is_refused_soon_and_says_what_to_do(monkeypatch):
+def test_hub_id_offline_is_refused_and_says_what_to_do(monkeypatch):
     monkeypatch.setattr(models, "_reachable", lambda endpoint: False)
-    begin = time.perf_counter()
     with pytest.raises(UnknownFact, match=r"config\.json"):
         find_model("no-such-owner/no-such-model")
-    assert time.perf_counter() - begin < 5
 
 
 def test_hub_id_online_is_read_from_the_downloaded_file(monkeypatch, tmp_path):
@@ -182,14 +179,11 @@ def test_shapes_say_what_memory_needs():
     assert find_model("Qwen/Qwen2.5-7B").block(0).attention.window is None
 
 
-def test_looking_up_a_shipped_id_takes_under_15_ms_and_no_heavy_import():
+def test_looking_up_a_shipped_id_imports_nothing_heavy():
     code = (
-        "import sys, time; from headcount.facts.models import find_model\n"
-        "begin = time.perf_counter(); find_model('zai-org/GLM-4.5-Air'); spent = time.perf_counter() - begin\n"
-        "heavy = {'torch', 'numpy', 'pydantic', 'huggingface_hub', 'rich'} & set(sys.modules)\n"
-        "print(spent, sorted(heavy))"
+        "import sys; from headcount.facts.models import find_model\n"
+        "find_model('zai-org/GLM-4.5-Air')\n"
+        "print(sorted({'torch', 'numpy', 'pydantic', 'huggingface_hub', 'rich'} & set(sys.modules)))"
     )
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
-    spent = min(float(run.stdout.split()[0]) for run in runs)
-    assert spent < 0.015
-    assert all(run.stdout.rstrip().endswith("[]") for run in runs)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
