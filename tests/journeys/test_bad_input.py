@@ -1,7 +1,6 @@
 """Wrong job files: one message with every mistake, where it is, why, and what to paste; no traceback, no guess."""
 
 import os
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -351,9 +350,7 @@ def test_a_missing_file_a_folder_and_a_pipe(tmp_path):
 
 
 def test_thousands_of_wrong_keys_are_cut_short():
-    start = time.perf_counter()
     message = refused(update={f"key_{i}" * 20: i for i in range(20_000)})
-    assert time.perf_counter() - start < 2
     assert len(message) < 20_000
     assert "the rest is not listed" in message
 
