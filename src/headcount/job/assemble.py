@@ -172,7 +172,6 @@ def _work(settings: Settings, algorithm: Algorithm, known: DataLengths | None) -
         mini_batch_rows=mini if online else per_step,
         group_size=int(settings.get("rollout.group_size")) if online else 1,
         passes=int(settings.get("update.passes")) if online else 1,
-        reward_retrains=int(settings.get("work.reward_retrains")) if online else 0,
     )
 
 
@@ -231,11 +230,9 @@ def _kernels(settings: Settings, work: Work, layout: Layout, update: MicroBatch,
         loss_chunk_tokens=int(settings.get("update.loss_chunk_tokens")),
         fused_norm=flag("fused_norm"),
         fused_mlp=flag("fused_mlp"),
-        fused_rope=flag("fused_rope"),
         compiled=flag("compiled"),
         expand_kv=flag("expand_kv"),
         residual_bytes=int(settings.get("update.residual_bytes", 2)),
-        float8_linears=flag("float8_linears"),
         optimizer_in_backward=flag("optimizer_in_backward"),
         native_gelu=flag("native_gelu"),
         experts_weighted_fp32=flag("experts_weighted_fp32"),

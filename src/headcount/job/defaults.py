@@ -60,7 +60,6 @@ DEFAULTS: Mapping[str, tuple[object, str]] = {
     "work.rows": (10_000, _WORKLOAD),
     "work.epochs": (1.0, _WORKLOAD),
     "work.rows_per_step": (128, _WORKLOAD),
-    "work.reward_retrains": (0, "the reward model is trained once"),
     "layout.load": ("shards", "meta-device initialisation, every rank reads its shard"),
 }
 

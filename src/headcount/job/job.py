@@ -199,11 +199,9 @@ class Kernels:
     loss_chunk_tokens: int = 1024
     fused_norm: bool = False
     fused_mlp: bool = False
-    fused_rope: bool = False
     compiled: bool = False
     expand_kv: bool = False  # repeat_kv before attention
     residual_bytes: int = 2  # 4 when embeddings or norms were upcast (k-bit preparation)
-    float8_linears: bool = False
     optimizer_in_backward: bool = False
     accumulate: bool = False  # gradients are present before the backward that peaks
     native_gelu: bool = False  # one F.gelu where transformers writes the formula out (litgpt)
@@ -244,7 +242,6 @@ class Work:
     mini_batch_rows: int  # rows of one optimizer step
     group_size: int = 1
     passes: int = 1  # update epochs over one rollout (ppo_epochs, num_iterations)
-    reward_retrains: int = 0
 
     @property
     def steps(self) -> int:

@@ -38,7 +38,6 @@ _ONLY_FOR: Mapping[str, tuple[Algorithm, ...]] = {
     "update.loss_implementation": (_PPO, _GRPO, _DPO, _SFT),
     "update.passes": (_PPO, _GRPO),
     "update.reference_first": (_DPO,),
-    "work.reward_retrains": (_PPO, _GRPO),
     "work.rows_per_step": (_DPO, _RM, _SFT),
 }
 _WHY = {

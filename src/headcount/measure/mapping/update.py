@@ -34,7 +34,6 @@ def update_of(
             "fused_mlp": notes.fused_mlp,
             "compiled": notes.compiled,
             "optimizer_in_backward": notes.optimizer_in_backward or None,
-            "float8_linears": notes.fp8 or None,
             "accumulate": batch.accumulates,
             "residual_bytes": _residual_bytes(case, method),
         }
