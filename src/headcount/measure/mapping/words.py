@@ -171,7 +171,6 @@ class Notes:
     compiled: bool | None = None
     optimizer_in_backward: bool = False
     offload_checkpoints: bool = False
-    fp8: bool = False
 
 
 # torchtune's README adds one optimisation a row; a row of that ladder has all that came before it.
@@ -205,7 +204,6 @@ def notes_of(notes: object, *, optimizer: object = None, precision: object = Non
         optimizer_in_backward="in backward" in text_of(optimizer)
         or bool(re.search(r"in backward|into backward", text)),
         offload_checkpoints="activation offloading" in text,
-        fp8=bool(re.search(r"float8|fp8", f"{text} {text_of(precision)}")),
     )
 
 
