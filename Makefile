@@ -12,8 +12,8 @@ demo: .venv/plain  ## the main job: the algorithms side by side, one plan, one d
 	$(BIN)/headcount plan configs/plan/grpo-7b-checker.toml || test $$? -eq 3
 	$(BIN)/headcount explain configs/plan/grpo-7b-checker.toml --row update/policy/logits
 
-test: check  ## format, lint, types, floors, then every test
-	$(BIN)/python -m pytest --numprocesses 2
+test: check  ## format, lint, types, floors, then the tests (`make long`: and the whole ground-truth grid)
+	$(BIN)/python -m pytest --numprocesses 2 -m "not long"
 
 check: .venv/tested
 	scripts/check
@@ -24,8 +24,8 @@ backtest: .venv/plain  ## predicted against published, on the rows that the repo
 bench: .venv/plain
 	$(BIN)/python benchmarks/startup.py
 
-long: .venv/tested
-	$(BIN)/python -m pytest --numprocesses 2 -m "long or not long"
+long: .venv/tested  ## the whole grid of tests/ground_truth
+	$(BIN)/python -m pytest --numprocesses 2
 
 format: .venv/tested
 	$(BIN)/ruff format .
