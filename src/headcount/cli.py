@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -52,8 +53,9 @@ def _console(*, no_color: bool) -> Console:
     from rich.console import Console
 
     # A pipe has no width of its own: wide enough that nothing is folded.
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 140
-    return Console(no_color=no_color or None, width=width, highlight=False, soft_wrap=False)
+    stated = os.environ.get("COLUMNS", "")
+    width = None if sys.stdout.isatty() or (stated.isdigit() and int(stated)) else 140
+    return Console(no_color=no_color or None, width=width, highlight=False, markup=False)
 
 
 def _print_json(value: Any) -> None:
@@ -61,7 +63,7 @@ def _print_json(value: Any) -> None:
 
 
 def _overrides(sets: list[str] | None, *, gpu: str | None, price: float | None) -> list[str]:
-    extra = [f'hardware.gpu="{gpu}"'] if gpu else []
+    extra = [f"hardware.gpu={json.dumps(gpu)}"] if gpu is not None else []
     extra += [f"cost.price_per_gpu_hour={price}"] if price is not None else []
     return [*(sets or []), *extra]
 
@@ -263,6 +265,9 @@ def _guarded(run: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+    except OSError as error:
+        print(f"cannot write the output: {error.strerror or error}", file=sys.stderr)
+        return 74
     except Exception as error:
         if os.environ.get("HEADCOUNT_TRACEBACK"):
             raise
@@ -274,6 +279,11 @@ def _guarded(run: Callable[[], None]) -> int:
 
 def main() -> None:
     """Entry point of the `headcount` command."""
+    if sys.stdout is None:
+        sys.exit("headcount: standard output is closed")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no × still gets the rest
     sys.exit(_guarded(app))
 
 

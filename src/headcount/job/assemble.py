@@ -286,7 +286,8 @@ def _layouts(settings: Settings, flat: Mapping[str, Any], gpu: Gpu, gpus: int) -
 
 def _group(each: Mapping[str, Any], per_node: int) -> Layout:
     enums = {"shard": Shard, "load": Load}
-    fields = {key: enums[key](value) if key in enums else value for key, value in each.items()}
+    fields: dict[str, Any] = {key: enums[key](value) if key in enums else value for key, value in each.items()}
+    fields |= {key: int(value) for key, value in fields.items() if isinstance(value, float)}
     if "shard" not in fields and fields["gpus"] > 1:
         fields["shard"] = Shard.FSDP2
     return Layout(gpus_per_node=per_node, **fields)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headcount.errors import Mistake
-from headcount.facts.model_shape import ModelShape, MoeMlp
+from headcount.errors import Mistake, nearest
+from headcount.facts.model_shape import AttentionKind, ModelShape, MoeMlp
 from headcount.job.job import EnginePlacement, Job, Network, Placement, RowLayout, Tuning
 from headcount.job.layout import Layout, Shard
 from headcount.vocabulary import Algorithm
 
-__all__ = ["contradictions", "relation_mistakes"]
+__all__ = ["contradictions", "module_names", "relation_mistakes"]
 
 _OWN_GROUPS = ("train", "rollout")
 
@@ -58,10 +58,50 @@ def relation_mistakes(job: Job, where: str) -> Iterator[Mistake]:
         )
     yield from _placements(job, where)
     yield from _engine(job, where)
+    yield from _targets(job, where)
     if job.algorithm.pairs and job.update.sequences % 2 and job.update.rows is not RowLayout.PACKED:
         what = f"{job.update.sequences} sequences are not whole pairs; chosen and rejected count as two"
         fix = f"micro_batch_sequences = {job.update.sequences + 1}"
         yield Mistake(where=f"{where}: update.micro_batch_sequences", what=what, fix=fix)
+
+
+def _targets(job: Job, where: str) -> Iterator[Mistake]:
+    """LoRA targets that no module of the model is called."""
+    for network in job.networks.values():
+        if network.adapter is None or network.role is not job.policy.role:
+            continue
+        known = module_names(network.shape)
+        for name in dict.fromkeys(network.adapter.targets):
+            if name not in known:
+                what = f"{network.shape.name} has no module {name!r}. {nearest(name, known)}".strip()
+                fix = f"one of {', '.join(sorted(known))}"
+                yield Mistake(where=f"{where}: policy.adapter.targets", what=what, fix=fix)
+        for name in network.adapter.extra_trained:
+            if name not in ("embed_tokens", "lm_head"):
+                what = f"{name!r} is not planned as a module trained whole"
+                yield Mistake(
+                    where=f"{where}: policy.adapter.extra_trained", what=what, fix='"embed_tokens" or "lm_head"'
+                )
+
+
+def module_names(shape: ModelShape) -> set[str]:
+    """Every name that an adapter may target."""
+    names = {"all-linear", "experts", shape.head_name}
+    for _, block in shape.blocks:
+        attention, mlp = block.attention, block.mlp
+        if attention.kind is AttentionKind.MLA:
+            names |= {"q_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"}
+        elif attention.fused_qkv:
+            names.add(attention.qkv_name)
+        else:
+            names |= {attention.q_name, attention.k_name, attention.v_name}
+        names.add(attention.o_name)
+        if isinstance(mlp, MoeMlp):
+            names |= {"gate_proj", "up_proj", "down_proj", "gate", *mlp.expert_names}
+        else:
+            gate = {mlp.gate_up_name} if mlp.fused_gate_up else {mlp.gate_name, mlp.up_name}
+            names |= {mlp.down_name} | (gate if mlp.gated else {mlp.up_name})
+    return names
 
 
 def _layout(layout: Layout, networks: list[Network], at: str) -> Iterator[Mistake]:

@@ -18,6 +18,7 @@ __all__ = ["DataLengths", "data_lengths"]
 _CHARACTERS_A_TOKEN = 4  # English prose; code and other scripts have fewer, hence the alternative
 _CHARACTERS_AT_LEAST = 3
 _MOST_TOKENS = 10**8
+_LONGEST_LINE = 50_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +68,9 @@ def data_lengths(path: Path) -> DataLengths:
     """
     rows = 0
     prompts, completions = _Seen(), _Seen()
-    for number, row in _rows(path):
+    for number, read in _rows(path):
         rows += 1
+        row = _with_turns(read)
         for seen, column, names in (
             (prompts, "prompt_tokens", ("prompt",)),
             (completions, "completion_tokens", ("completion", "chosen", "rejected", "response")),
@@ -79,6 +81,9 @@ def data_lengths(path: Path) -> DataLengths:
                 seen.add(max((_characters(row[name]) for name in names if name in row), default=0), counted=False)
     if not rows:
         raise InputError.one(str(path), "has no rows")
+    if not prompts.most and not completions.most:
+        known = "prompt, completion, chosen, rejected, response, messages or conversations"
+        raise InputError.one(str(path), f"no row has text or tokens in a column that is read: {known}")
     return DataLengths(
         rows=rows,
         prompt=prompts.source(rows, "prompt_tokens"),
@@ -89,10 +94,14 @@ def data_lengths(path: Path) -> DataLengths:
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     number = 0
     try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
+        if path.exists() and not path.is_file():
+            raise InputError.one(str(path), "is not a regular file", "name a JSONL file")
+        with path.open(encoding="utf-8-sig") as lines:
+            for number, line in enumerate(iter(lambda: lines.readline(_LONGEST_LINE), ""), 1):
                 if not line.strip():
                     continue
+                if len(line) >= _LONGEST_LINE:
+                    raise InputError.one(f"{path}:{number}", f"a line of more than {_LONGEST_LINE:,} characters")
                 row = json.loads(line)
                 if not isinstance(row, dict):
                     raise InputError.one(f"{path}:{number}", "is not a JSON object")
@@ -101,6 +110,15 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         raise InputError.one(str(path), f"cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise InputError.one(f"{path}:{number or 1}", f"is not JSON: {error}") from None
+
+
+def _with_turns(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a chat the last turn is the completion, everything before it the prompt."""
+    turns = next((row[name] for name in ("messages", "conversations") if isinstance(row.get(name), list)), None)
+    if not turns or {"prompt", "completion"} & set(row):
+        return row
+    said = [turn.get("content", turn.get("value")) if isinstance(turn, dict) else turn for turn in turns]
+    return {**row, "prompt": "".join(text for text in said[:-1] if isinstance(text, str)), "completion": said[-1]}
 
 
 def _counted(value: Any, at: str, column: str) -> float:
@@ -113,6 +131,8 @@ def _counted(value: Any, at: str, column: str) -> float:
 
 def _characters(value: object) -> int:
     """Text is counted as it is; a list of chat messages by what its messages say."""
+    if value is None:
+        return 0
     if isinstance(value, str):
         return len(value)
     return len(json.dumps(value, ensure_ascii=False))

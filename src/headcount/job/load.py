@@ -35,7 +35,8 @@ class Spec:
     @property
     def gpus(self) -> int | None:
         """The stated count; None: the fewest that fit."""
-        return self.flat.get("hardware.gpus")
+        stated = self.flat.get("hardware.gpus")
+        return None if stated is None else int(stated)
 
     @property
     def gpus_per_node(self) -> int:
@@ -167,13 +168,13 @@ def _toml(file: Path) -> dict[str, Any]:
         if file.is_dir():
             raise refuse("is a folder, not a job file")
         if not file.exists():
-            raise refuse("no such file", "`headcount plan --help` shows a complete job file")
+            raise refuse("no such file", "README.md and configs/plan in the repository show complete job files")
         if not file.is_file():
             raise refuse("is not a regular file")
         size = file.stat().st_size
         if size > _MOST_FILE_BYTES:
             raise refuse(f"{size:,} bytes: a job file has at most {_MOST_FILE_BYTES:,}")
-        return _parsed(file.read_text("utf-8"))
+        return _parsed(file.read_text("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise refuse(f"not UTF-8 text (byte {error.start})") from None
     except tomllib.TOMLDecodeError as error:
@@ -199,7 +200,8 @@ def _override(text: str) -> dict[str, Any]:
     if not equals or not key:
         raise InputError.one(f"--set {text}", "is not key=value", "--set layout.tensor=2")
     try:
-        parsed = _parsed(f"value = {value.strip()}")["value"]
+        table = _parsed(f"value = {value.strip()}")
+        parsed = table["value"] if set(table) == {"value"} else value.strip()
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):
         parsed = value.strip()
     return flatten({key: parsed}) if key not in KEYS else {key: parsed}

@@ -26,6 +26,9 @@ _MOST_MISTAKES = 50
 _SECTIONS = {key.rpartition(".")[0] for key in KEYS} - {""}
 
 
+_LARGEST = 10**18  # beyond it no key goes, and text of it is of no use
+
+
 def flatten(mapping: Mapping[str, Value], prefix: str = "") -> dict[str, Value]:
     """`{"update": {"passes": 2}}` → `{"update.passes": 2}`; lengths, rewards, roles and groups stay whole."""
     flat: dict[str, Value] = {}
@@ -113,6 +116,10 @@ def _wrong_number(key: Key, value: Value) -> str | None:
         return f"{_shown(value)} is not a number{unit}"
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value} is not finite"
+    if abs(value) > _LARGEST:
+        return (
+            f"a number of more than {math.floor(math.log10(_LARGEST))} digits is outside {key.low:,g} to {key.high:,g}"
+        )
     if key.kind == "int" and not float(value).is_integer():
         return f"{value} is not a whole number"
     if not key.low <= value <= key.high:
@@ -143,6 +150,8 @@ def _shown(value: Value) -> str:
     """A value as TOML spells it, cut short."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        return "a huge number"
     return _cut(repr(dict(value)) if isinstance(value, Mapping) else repr(value))
 
 
@@ -171,7 +180,8 @@ def _inside(key: Key, value: Value) -> str:
     elif plain:
         number = float(plain[1])
     else:
-        number = float(value) if isinstance(value, int | float) and math.isfinite(value) else key.low
+        counted = isinstance(value, int) or (isinstance(value, float) and not math.isnan(value))
+        number = min(max(value, key.low), key.high) if counted and isinstance(value, int | float) else key.low
     number = min(max(number, key.low), key.high)
     return str(round(number)) if key.kind == "int" else f"{number:g}"
 

@@ -100,12 +100,13 @@ def _scored(case: Case, plan: Callable[[Job], Plan]) -> Score:
         return Score(case=case, kind=kind, skipped=f"excluded by its source: {case.excluded}")
     try:
         mapped = jobs_of(case)
-        plans = [plan(job) for job in mapped.jobs]
+        return _score(case, kind, mapped, [plan(job) for job in mapped.jobs])
     except NotMappable as reason:
         return Score(case=case, kind=kind, skipped=str(reason))
     except HeadcountError as error:
         return Score(case=case, kind=kind, skipped=" ".join(str(error).split()))
-    return _score(case, kind, mapped, plans)
+    except (OverflowError, ValueError, TypeError) as error:
+        return Score(case=case, kind=kind, skipped=f"a value that no run can have: {error}")
 
 
 def _score(case: Case, kind: str, mapped: Mapped, plans: Sequence[Plan]) -> Score:

@@ -81,6 +81,8 @@ def _skip_lines(scores: Sequence[Score]) -> Iterator[str]:
 def _figure_lines(scores: Sequence[Score]) -> Iterator[str]:
     yield from _skip_figures(scores)
     like = like_counters(scores)
+    if all(score.skipped for score in scores):
+        return
     yield ""
     yield "grade A memory rows whose counter is named, like counters compared (absolute error, %)"
     yield (
@@ -89,7 +91,8 @@ def _figure_lines(scores: Sequence[Score]) -> Iterator[str]:
     )
     for recipe, group in by_recipe(like).items():
         yield _error_line(recipe, errors_of(group))
-    yield _error_line("all", errors_of(like))
+    if like:
+        yield _error_line("all", errors_of(like))
     others = [score for score in scores if score.signed_error is not None and score not in like]
     if others:
         yield _error_line("other memory rows", errors_of(others))

@@ -112,16 +112,16 @@ def explain_algorithm(algorithm: Algorithm, *, parameters: float = 7e9, copy_gb:
     yield f"{algorithm}: {lesson}"
     yield ""
     yield f"At {count_text(parameters)} parameters each, whole model state in GB (10⁹ bytes), nothing divided yet:"
-    yield f"  {'role':<11}{'trains':<8}{'12 B':>8}{'16 B':>8}{'18 B':>8}"
+    yield f"  {'role':<11}{'trains':<8}{'12 B':>12}{'16 B':>12}{'18 B':>12}"
     totals = dict.fromkeys((12, 16, 18), 0.0)
     for role in (*trainable, *frozen):
         cells = []
         for each in totals:
             size = state_total(parameters, bytes_per_parameter=each if role in trainable else 2).value / GB
             totals[each] += size
-            cells.append(f"{size:>8,.0f}")
+            cells.append(f"{size:>12,.0f}")
         yield f"  {role:<11}{'yes' if role in trainable else 'frozen':<8}{''.join(cells)}"
-    yield f"  {'together':<19}{''.join(f'{total:>8,.0f}' for total in totals.values())}"
+    yield f"  {'together':<19}{''.join(f'{total:>12,.0f}' for total in totals.values())}"
     yield "  12: 16-bit weights and gradients, fp32 moments; 16: with fp32 master; 18: Hugging Face's count; frozen: 2."
     if algorithm.online:
         yield "  An engine with a copy of its own adds 2 bytes a parameter, a KV cache, a workspace; the built-in none."

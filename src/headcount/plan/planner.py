@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from headcount.errors import InputError
-from headcount.job.job import Job, Origin
+from headcount.job.job import Job, Origin, Source
 from headcount.job.load import Spec, read_spec
 from headcount.ledger.predicted import Assumption, Band, Footprint, Plan, largest
 from headcount.plan.footprint import footprints, needed_bytes
@@ -19,6 +20,8 @@ from headcount.plan.search import fewest_gpus
 from headcount.vocabulary import Verdict
 
 __all__ = ["Found", "fewest", "plan", "read_job"]
+
+Tried = tuple[tuple[object, tuple[Footprint, ...]], ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,16 +53,17 @@ def plan(job: Job) -> Plan:
 
 
 def _planned(job: Job, held: tuple[Footprint, ...]) -> Plan:
-    assumptions = tuple(_assumptions(job, held))
+    tried = _tried(job)
+    base = _peak_bytes(held)
     return Plan(
         name=job.name,
         algorithm=job.algorithm,
         model=job.policy.shape.name,
         gpu=job.gpu.name,
         headcount=residents(job),
-        footprints=tuple(_widened(footprint, assumptions) for footprint in held),
+        footprints=tuple(_widened(footprint, tried) for footprint in held),
         stages=stages(job),
-        assumptions=assumptions,
+        assumptions=tuple(_assumption(key, job.sources[key], each, base) for key, each in tried.items()),
         settings=tuple((key, source.value, source.origin, source.text) for key, source in job.sources.items()),
         fixes=tuple(_fixes(job, held)),
         warnings=(job.gpu.capacity_note,),
@@ -80,42 +84,59 @@ def _peak_bytes(held: tuple[Footprint, ...]) -> int:
     return max(largest(footprint.moments).bytes for footprint in held)
 
 
-def _assumptions(job: Job, held: tuple[Footprint, ...]) -> Iterator[Assumption]:
-    """Every assumed setting, and what each other plausible value would do to the peak."""
-    base = _peak_bytes(held)
+def _tried(job: Job) -> dict[str, Tried]:
+    """Every assumed setting's other plausible values, each planned; those that contradict the job are left out."""
+    tried: dict[str, Tried] = {}
     for key, source in job.sources.items():
         if source.origin is not Origin.ASSUMED:
             continue
-        changes: list[tuple[object, int]] = []
+        tried[key] = ()
         for value in source.alternatives:
-            try:
-                changes.append((value, _peak_bytes(footprints(job.replaced(key, value))) - base))
-            except InputError:
-                continue  # the alternative contradicts something that was stated
-        yield Assumption(key=key, value=source.value, text=source.text, alternatives=tuple(changes))
+            with suppress(InputError):
+                tried[key] = (*tried[key], (value, footprints(job.replaced(key, value))))
+    return tried
 
 
-def _widened(footprint: Footprint, assumptions: tuple[Assumption, ...]) -> Footprint:
-    """The levels' bands with each assumption's alternatives added in quadrature, and the verdict on the wider band."""
-    down = math.hypot(*(min([0, *(change for _, change in a.alternatives)]) for a in assumptions))
-    up = math.hypot(*(max([0, *(change for _, change in a.alternatives)]) for a in assumptions))
-    if not down and not up:
-        return footprint
-    levels = {level: _spread(band, down, up) for level, band in footprint.levels.items()}
+def _assumption(key: str, source: Source, tried: Tried, base: int) -> Assumption:
+    """The setting, and what each other value would do to the peak."""
+    changes = tuple((value, _peak_bytes(held) - base) for value, held in tried)
+    return Assumption(key=key, value=source.value, text=source.text, alternatives=changes)
+
+
+def _widened(footprint: Footprint, tried: Mapping[str, Tried]) -> Footprint:
+    """Each band widened by what the alternatives do to that very figure, assumptions added in quadrature."""
+
+    def widened(band: Band, figure: Callable[[Footprint], float]) -> Band:
+        others = (
+            [figure(same) - band.p50 for _, held in each for same in held if same.group == footprint.group]
+            for each in tried.values()
+        )
+        changes = [changed for changed in others if changed]
+        down = math.hypot(*(min(0.0, *changed) for changed in changes))
+        up = math.hypot(*(max(0.0, *changed) for changed in changes))
+        return _spread(band, down, up)
+
+    levels = {
+        level: widened(band, lambda held, at=level: held.levels[at].p50) for level, band in footprint.levels.items()
+    }
+    need = widened(needed_bytes(footprint.moments), lambda held: needed_bytes(held.moments).p50)
+    return replace(footprint, levels=levels, verdict=_on_wider_band(footprint, need))
+
+
+def _on_wider_band(footprint: Footprint, need: Band) -> Verdict:
+    """Near the limit an assumption decides: uncertain. Far from it the job's own figures do."""
     safe, driver = footprint.capacity_bytes
-    need = _spread(needed_bytes(footprint.moments), down, up)
-    verdict = footprint.verdict
-    if verdict is Verdict.FITS and need.p90 > driver and need.p50 > 0.97 * safe:
-        verdict = Verdict.UNCERTAIN
-    if verdict is Verdict.DOES_NOT_FIT and down and need.p10 < safe:
-        verdict = Verdict.UNCERTAIN
-    return replace(footprint, levels=levels, verdict=verdict)
+    own = needed_bytes(footprint.moments)
+    if footprint.verdict is Verdict.FITS and need.p90 > driver and need.p50 > 0.97 * safe:
+        return Verdict.UNCERTAIN
+    if footprint.verdict is Verdict.DOES_NOT_FIT and need.p10 < min(own.p10, safe):
+        return Verdict.UNCERTAIN
+    return footprint.verdict
 
 
 def _spread(band: Band, down: float, up: float) -> Band:
-    return Band(
-        band.p50 - math.hypot(band.p50 - band.p10, down), band.p50, band.p50 + math.hypot(band.p90 - band.p50, up)
-    )
+    low = band.p50 - math.hypot(band.p50 - band.p10, down)
+    return Band(max(0.0, low), band.p50, band.p50 + math.hypot(band.p90 - band.p50, up))
 
 
 def _fixes(job: Job, held: tuple[Footprint, ...]) -> Iterator[str]:

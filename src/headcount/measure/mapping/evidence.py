@@ -52,7 +52,9 @@ def mapping_in(fields: Fields, key: str) -> Fields:
 def read_cases(paths: Sequence[Path]) -> list[Case]:
     """Every case of the files, in order. Refuses a file that is not there or holds no readable line at all."""
     cases = [case for path in paths for case in _cases_in(path)]
-    if cases and all(case.unreadable for case in cases):
+    if not cases:
+        raise InputError.one(", ".join(map(str, paths)), "no case in it", "one JSON object a line")
+    if all(case.unreadable for case in cases):
         raise InputError(
             [Mistake(where=case.id, what=case.unreadable, fix="one JSON object a line") for case in cases[:5]]
         )
@@ -61,8 +63,11 @@ def read_cases(paths: Sequence[Path]) -> list[Case]:
 
 def _cases_in(path: Path) -> Iterator[Case]:
     try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            for number, line in enumerate(lines, start=1):
+        if path.exists() and not path.is_file():
+            raise InputError.one(str(path), "is not a regular file", "name a .jsonl file")
+        with path.open(encoding="utf-8-sig", errors="replace") as lines:
+            read = iter(lambda: lines.readline(_MAX_LINE_CHARACTERS + 1), "")
+            for number, line in enumerate(read, start=1):
                 if line.strip():
                     yield from _cases_on(line, where=f"{path.name}:{number}")
     except OSError as error:

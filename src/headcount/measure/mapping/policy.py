@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from headcount.facts.model_shape import DenseMlp, ModelShape
+from headcount.facts.models import find_model
 from headcount.facts.recipe import settings_for
+from headcount.job.check import module_names
 from headcount.measure.mapping.evidence import Case
 from headcount.measure.mapping.parallel import MEGATRON
 from headcount.measure.mapping.words import Method, optimizer_of, precision_of, stated, text_of
@@ -17,7 +20,7 @@ _DEEPSPEED = ("zero-1", "zero-2", "zero-3")
 def policy_of(case: Case, *, method: Method, recipe: str, model: str, shard: str | None) -> dict[str, Any]:
     """The keys of [policy]; None where the recipe decides."""
     kind = precision_of(case.fields.get("precision")) or _in_notes(case)
-    adapter = None if method.tuning == "full" else _adapter(method)
+    adapter = None if method.tuning == "full" else _adapter(method, model)
     return stated(
         {
             "model": model,
@@ -30,10 +33,24 @@ def policy_of(case: Case, *, method: Method, recipe: str, model: str, shard: str
     )
 
 
-def _adapter(method: Method) -> dict[str, Any] | None:
+def _adapter(method: Method, model: str) -> dict[str, Any] | None:
     extra = ["embed_tokens", "lm_head"] if method.train_ends else None
-    targets = list(method.targets) or None
+    targets = _as_called(method.targets, find_model(model)) or None
     return stated({"rank": method.rank, "targets": targets, "extra_trained": extra}) or None
+
+
+def _as_called(targets: tuple[str, ...], shape: ModelShape) -> list[str]:
+    """Sources say q, k, v, o of any model; a family with one projection for three, or other names, means these."""
+    known = module_names(shape)
+    attention, mlp = shape.block(0).attention, shape.block(0).mlp
+    fused = attention.qkv_name if attention.fused_qkv else ""
+    names = {"q_proj": fused or attention.q_name, "k_proj": fused or attention.k_name}
+    names |= {"v_proj": fused or attention.v_name, "o_proj": attention.o_name}
+    if isinstance(mlp, DenseMlp):
+        up = mlp.gate_up_name if mlp.fused_gate_up else mlp.up_name
+        names |= {"gate_proj": up if mlp.fused_gate_up else mlp.gate_name, "up_proj": up, "down_proj": mlp.down_name}
+    meant = (target if target in known else names.get(target, target) for target in targets)
+    return list(dict.fromkeys(meant))
 
 
 def _in_notes(case: Case) -> str | None:
