@@ -171,8 +171,9 @@ def explain(
 
     unit = _unit(units)
     if what in list(Algorithm):
-        if row is not None:
-            raise InputError.one("--row", "belongs to a job file, not to an algorithm", f"headcount explain {what}")
+        for option, given in (("--row", row), ("--gpus", gpus), ("--gpu", gpu), ("--set", sets)):
+            if given:
+                raise InputError.one(option, "belongs to a job file, not to an algorithm", f"headcount explain {what}")
         _print_lines(explain_algorithm(Algorithm(what), parameters=parameters, copy_gb=copy_gb), as_json=as_json)
         return
     from headcount.job.load import read_spec

@@ -132,7 +132,8 @@ def compare(
     smallest = {name: fewest(spec) for name, spec in specs.items()}
     fits = [found.plan for found in smallest.values() if found.plan is not None]
     per_node = next(iter(specs.values())).gpus_per_node
-    common_gpus = gpus or usual_count(max((found.gpus for found in fits), default=per_node), per_node)
+    stated = gpus or next(iter(specs.values())).gpus
+    common_gpus = stated or usual_count(max((found.gpus for found in fits), default=per_node), per_node)
     reward = next((v for v in variants if v.algorithm is Algorithm.REWARD_MODEL), None)
     reward_plan = smallest[reward.name].plan if reward else None
     compared = tuple(
