@@ -25,7 +25,7 @@ transformers.masking_utils.find_packed_sequence_indices = lambda *_args, **_kwar
 
 # The families whose kept bytes and peaks docs/equations gives as laws; the others are held to 3 %.
 LAWS = ("llama", "qwen2", "mistral", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "gpt2", "opt", "qwen3_moe")
-OTHERS = ("gpt_neox", "olmo2", "granite", "glm4", "smollm3", "mixtral", "phi", "deepseek_v3")
+OTHERS = ("gpt_neox", "olmo2", "granite", "glm4", "smollm3", "mixtral", "phi", "deepseek_v3", "gpt_oss")
 EAGER = ("gemma2", "gpt_oss")  # soft-capped scores and sinks have no sdpa form
 
 _GPT2 = {"n_embd": 96, "n_inner": 224, "n_head": 6, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}

@@ -32,19 +32,12 @@ MODES = {
     "lora, checkpointed": {"lora_rank": 4, "checkpointing": True},
 }
 
-_STACKED = "peft merges every expert's adapter into a copy of its weights: the copies are not counted (4 to 14 % low)"
 _OPT = "OPT makes its own all-ones mask, which fake tensors cannot recognise: a boolean B·T² mask (1.6 to 1.8 % low)"
-_MLA = "adapters on latent attention hold more in backward: 9 to 11 % low"
-_NOT_SFT = tuple(name for name in ALGORITHMS if name != "sft")
+_MLA = "adapters on latent attention hold more in the backward of a recomputed block: 3.0 to 3.4 % low"
 
 # (family, mode): (algorithms, reason)
 FALLS_SHORT: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
-    ("qwen3_moe", "lora"): (ALGORITHMS, _STACKED),
-    ("qwen3_moe", "lora, checkpointed"): (_NOT_SFT, _STACKED),
-    ("mixtral", "lora"): (ALGORITHMS, _STACKED),
-    ("mixtral", "lora, checkpointed"): (_NOT_SFT, _STACKED),
-    ("deepseek_v3", "lora"): (ALGORITHMS, _MLA),
-    ("deepseek_v3", "lora, checkpointed"): (ALGORITHMS, _MLA),
+    ("deepseek_v3", "lora, checkpointed"): (("sft", "dpo", "reward-model", "grpo"), _MLA),
     ("opt", "full"): (("grpo",), _OPT),
     ("opt", "full, checkpointed"): (("grpo",), _OPT),
     ("opt", "lora"): (("ppo",), _OPT),
@@ -85,6 +78,19 @@ def test_every_peak_of_a_step(family: str, mode: str, algorithm: str) -> None:
     assert {name: f"{error:+.2%}" for name, error in errors.items() if abs(error) > bar} == {}
 
 
+WIDE = {"hidden_size": 256, "intermediate_size": 640, "layers": 3, "vocab": 2048}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3_text", "phi3", "qwen3_moe"])
+def test_the_laws_hold_on_a_wider_and_deeper_model(family: str, mode: str) -> None:
+    # PPO has a policy, a critic and every kind of scoring; no law was read off this shape
+    case = Case(family, "ppo", changes=WIDE, **MODES[mode])
+    predicted = predicted_peaks(case)
+    errors = {name: predicted[name] / peak - 1 for name, peak in measure(case).peaks.items()}
+    assert {name: f"{error:+.2%}" for name, error in errors.items() if abs(error) > 0.01} == {}
+
+
 def _states() -> list:
     fp32_router = pytest.mark.xfail(strict=True, reason="transformers keeps DeepSeek's router in fp32: 3,072 bytes")
     return [
@@ -104,16 +110,8 @@ def test_weights_gradients_and_moments_to_the_byte(family: str, mode: str) -> No
     }
 
 
-def _kept() -> list:
-    stacked = [pytest.mark.xfail(strict=True, reason=_STACKED)]
-    return [
-        pytest.param(family, mode, marks=stacked if (family, mode) == ("qwen3_moe", "lora") else [])
-        for family in LAWS
-        for mode in ("full", "lora")
-    ]
-
-
-@pytest.mark.parametrize(("family", "mode"), _kept())
+@pytest.mark.parametrize("mode", ["full", "lora"])
+@pytest.mark.parametrize("family", LAWS)
 def test_one_more_block_keeps_these_bytes_exactly(family: str, mode: str) -> None:
     case = Case(family, "sft", **MODES[mode])
     job = job_of(case)

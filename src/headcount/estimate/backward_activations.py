@@ -91,7 +91,8 @@ def _expert_gradients(mlp: MoeMlp, hidden: int, run: Pass) -> float:
     if run.kernels.checkpointing is Checkpointing.FULL and fp32:
         spread -= k * (hidden * s - 8)  # a recomputed expert output goes as soon as it has been read
     gradient = mlp.experts * mlp.width * hidden * s / run.tensor if run.full else 0.0
-    if run.kernels.checkpointing is Checkpointing.FULL and not run.full and not fp32:
+    keeps_little = not run.full and not run.merges_experts(mlp)
+    if run.kernels.checkpointing is Checkpointing.FULL and keeps_little and not fp32:
         # Frozen experts keep so little that the end of the recomputed forward holds more than their backward.
         copies = 4 if mlp.activation is Activation.CLAMPED_SWIGLU else 3
         spread = k * (copies * hidden * s + 30) + 2 * hidden * s

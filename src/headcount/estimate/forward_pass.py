@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import ceil
 
-from headcount.facts.model_shape import Attention, Block
+from headcount.facts.model_shape import Attention, Block, MoeMlp
 from headcount.job.job import Adapter, AttentionKernel, Kernels, MicroBatch, RowLayout, Tuning
 
 __all__ = ["Pass", "attention_inputs"]
@@ -94,6 +94,15 @@ class Pass:
     def adapts_experts(self) -> bool:
         """Do adapters sit on the stacked experts too (target "experts", prime-rl)? peft leaves them out."""
         return self.adapter is not None and "experts" in self.adapter.targets
+
+    def merges_experts(self, mlp: MoeMlp) -> bool:
+        """Does peft adapt the stacked experts? It then computes with merged copies, W + B·A, kept till backward.
+
+        peft 0.21 on transformers 5, where a family's experts are one parameter and a target is named as they are.
+        """
+        if self.adapter is None or not mlp.expert_names:
+            return False
+        return bool({"all-linear", *mlp.expert_names} & set(self.adapter.targets))
 
     def keeps_input(self, *modules: str) -> bool:
         """Does any of these linears, which share one input, keep that input in the compute dtype?

@@ -11,7 +11,7 @@ from headcount.estimate.forward_pass import Pass
 from headcount.facts.model_shape import Activation, AttentionKind, Block, DenseMlp, MoeMlp
 from headcount.ledger.derivation import Derived, derive
 
-__all__ = ["mlp_kept"]
+__all__ = ["merged_experts", "mlp_kept"]
 
 _SOURCE = "measured on PyTorch 2.13 fake tensors (tests/ground_truth)"
 _UNGATED_COPIES = {
@@ -27,6 +27,8 @@ def mlp_kept(block: Block, *, hidden: int, run: Pass) -> dict[str, Derived]:
     if isinstance(mlp, DenseMlp):
         return {"mlp": _dense(mlp, run)}
     terms = {"experts": _experts(mlp, hidden, run), "router": _router(block, mlp, hidden, run)}
+    if run.merges_experts(mlp):
+        terms["merged experts"] = merged_experts(mlp, hidden=hidden, run=run)
     if mlp.shared_width:
         terms["shared experts"] = _dense(DenseMlp(width=mlp.shared_width, activation=mlp.activation), run)
     return terms
@@ -65,7 +67,7 @@ def _experts(mlp: MoeMlp, hidden: int, run: Pass) -> Derived:
 
     Frozen experts keep neither input nor product: h + 3m (6m).
     """
-    trained = int(run.full or run.adapts_experts)
+    trained = int(run.full or run.adapts_experts or run.merges_experts(mlp))
     return derive(
         "tokens × active × (compute_bytes × (hidden_copies × hidden + ffn_copies × expert_width)"
         " + fp32_outputs × 4 × hidden)",
@@ -78,6 +80,20 @@ def _experts(mlp: MoeMlp, hidden: int, run: Pass) -> Derived:
         ffn_copies=(6 if mlp.activation is Activation.CLAMPED_SWIGLU else 3) + trained,
         expert_width=ceil(mlp.width / run.tensor),
         fp32_outputs=int(run.kernels.experts_weighted_fp32),
+    )
+
+
+def merged_experts(mlp: MoeMlp, *, hidden: int, run: Pass) -> Derived:
+    """All experts once more, W + B·A, and the router's own: E·3·m·h·s + E·h·s + 4·r·(h + E)."""
+    assert run.adapter is not None
+    return derive(
+        "experts × compute_bytes × hidden × (3 × expert_width + 1) + 4 × rank × (hidden + experts)",
+        source=_SOURCE,
+        experts=mlp.experts,
+        compute_bytes=run.compute_bytes,
+        hidden=hidden,
+        expert_width=ceil(mlp.width / run.tensor),
+        rank=run.adapter.rank,
     )
 
 

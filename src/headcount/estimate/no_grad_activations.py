@@ -11,6 +11,7 @@ from math import ceil
 from headcount.estimate.adapter_activations import adapted_linears
 from headcount.estimate.attention_activations import falls_to_math, local_heads
 from headcount.estimate.forward_pass import Pass
+from headcount.estimate.mlp_activations import merged_experts
 from headcount.facts.model_shape import Activation, AttentionKind, Block, DenseMlp, MoeMlp
 from headcount.job.job import AttentionKernel
 from headcount.ledger.derivation import Derived, derive
@@ -22,11 +23,14 @@ _SOURCE = "measured on PyTorch 2.13 fake tensors (tests/ground_truth)"
 
 def no_grad_block(block: Block, *, hidden: int, run: Pass) -> Derived:
     """The wider of the two. For Llama the MLP: N·s(3f + 4h): activated gate, up, product; residual, norm, sums."""
+    mlp = block.mlp
+    merged = isinstance(mlp, MoeMlp) and run.merges_experts(mlp)
     return derive(
-        "tokens × max(mlp_bytes, attention_bytes)",
+        "max(tokens × mlp_bytes + merged_experts, tokens × attention_bytes)",
         source=_SOURCE,
         tokens=run.tokens,
         mlp_bytes=_mlp(block, hidden, run),
+        merged_experts=merged_experts(mlp, hidden=hidden, run=run).value if merged and isinstance(mlp, MoeMlp) else 0,
         attention_bytes=_attention(block, hidden, run),
     )
 
