@@ -100,8 +100,8 @@ class Pass:
 
         peft 0.21 on transformers 5, where a family's experts are one parameter and a target is named as they are.
         """
-        if self.adapter is None or not mlp.expert_names:
-            return False
+        if self.adapter is None or not mlp.expert_names or self.adapts_experts:
+            return False  # grouped adapters of their own (target "experts") merge nothing
         return bool({"all-linear", *mlp.expert_names} & set(self.adapter.targets))
 
     def keeps_input(self, *modules: str) -> bool:
