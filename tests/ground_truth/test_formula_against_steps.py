@@ -37,7 +37,7 @@ _MLA = "adapters on latent attention hold more in the backward of a recomputed b
 
 # (family, mode): (algorithms, reason)
 FALLS_SHORT: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
-    ("deepseek_v3", "lora, checkpointed"): (("sft", "dpo", "reward-model", "grpo"), _MLA),
+    ("deepseek_v3", "lora, checkpointed"): (ALGORITHMS, _MLA),
     ("opt", "full"): (("grpo",), _OPT),
     ("opt", "full, checkpointed"): (("grpo",), _OPT),
     ("opt", "lora"): (("ppo",), _OPT),
