@@ -38,7 +38,8 @@ def test_reward_retrains_adds_a_line_for_each_run():
     once, thrice = (json.loads(headcount(*base, *extra).stdout) for extra in ([], ["--reward-retrains", "2"]))
 
     def lines(comparison, name):
-        return [s["name"] for v in comparison["variants"] if v["name"] == name for s in v["pipeline"]]
+        stages = [stage for v in comparison["variants"] if v["name"] == name for stage in v["pipeline"]]
+        return [stage["name"] for stage in stages if not stage["around"]]
 
     assert lines(once, "PPO-RLHF") == ["reward-model training", "PPO"]
     assert len(lines(thrice, "PPO-RLHF")) == 6

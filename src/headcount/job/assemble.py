@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import ceil
+from pathlib import Path
 from typing import Any, Protocol
 
 from headcount.errors import InputError
 from headcount.facts.gpu import Gpu
 from headcount.job.check import relation_mistakes
-from headcount.job.data_lengths import DataLengths, data_lengths
+from headcount.job.data_lengths import DataLengths, completion_quantiles, data_lengths
 from headcount.job.defaults import MICRO_BATCH_SOURCE, MICRO_BATCH_TOKENS
 from headcount.job.engine import engine_of
 from headcount.job.job import (
@@ -30,6 +32,8 @@ from headcount.job.lookup import gpu_of
 from headcount.job.networks import networks_of
 from headcount.job.no_effect import no_effect_on
 from headcount.job.settings import Settings
+from headcount.job.throughput import throughput_mistakes
+from headcount.job.upkeep import money_of, upkeep_of
 from headcount.units import GIB
 from headcount.vocabulary import Algorithm
 
@@ -53,7 +57,11 @@ def assemble(spec: FlatSpec, gpus: int) -> Job:
     """The complete Job of a checked spec; every relation that cannot hold is reported at once."""
     algorithm = Algorithm(spec.flat["algorithm"])
     job = _job(spec, _settings(spec.flat, gpus), algorithm, gpu_of(spec.flat, spec.where), gpus)
-    mistakes = [*relation_mistakes(job, spec.where), *no_effect_on(job, spec.flat, spec.where)]
+    mistakes = [
+        *relation_mistakes(job, spec.where),
+        *no_effect_on(job, spec.flat, spec.where),
+        *throughput_mistakes(spec.flat, job, spec.where),
+    ]
     if mistakes:
         raise InputError(mistakes)
     return job
@@ -84,7 +92,7 @@ def _job(spec: FlatSpec, settings: Settings, algorithm: Algorithm, gpu: Gpu, gpu
     networks = networks_of(settings, rewards, algorithm, flat.get("layout.roles", {}))
     policy = next(iter(networks.values()))
     known = _data(spec, settings)
-    lengths = _lengths(settings, algorithm, known)
+    lengths = _with_shape(_lengths(settings, algorithm, known), settings, algorithm, spec.folder)
     work = _work(settings, algorithm, known)
     layouts = _layouts(settings, flat, gpu, gpus)
     update = _micro_batch(settings, "update", lengths, algorithm)
@@ -108,7 +116,8 @@ def _job(spec: FlatSpec, settings: Settings, algorithm: Algorithm, gpu: Gpu, gpu
         joint_update=settings.get("update.joint") if algorithm is Algorithm.PPO else False,
         kl_coef=float(settings.get("update.kl_coef")) if algorithm is Algorithm.PPO else 0.0,
         recipe=settings.get("recipe"),
-        price_per_gpu_hour=settings.get("cost.price_per_gpu_hour"),
+        money=money_of(settings),
+        upkeep=upkeep_of(settings, rewards),
         host_bytes_per_node=_host_bytes(settings),
         sources=settings.sources,
         spec=spec,
@@ -143,6 +152,21 @@ def _lengths(settings: Settings, algorithm: Algorithm, known: DataLengths | None
     own = known.completion if known and not algorithm.online else None
     mean, most = _of_data(settings, completion_key, own)
     return Lengths(prompt_mean=prompt_mean, prompt_max=prompt_max, completion_mean=mean, completion_max=most)
+
+
+def _with_shape(lengths: Lengths, settings: Settings, algorithm: Algorithm, folder: Path) -> Lengths:
+    """How completion lengths spread: as a run's own lengths did, else a log-normal cut at the cap."""
+    if not algorithm.online:
+        return lengths
+    if settings.given("rollout.completion_lengths"):
+        drawn = completion_quantiles(folder / settings.get("rollout.completion_lengths"))
+        mean, most = sum(drawn) / len(drawn), ceil(max(drawn))
+        text = "lengths of the file"
+        settings.sources["rollout.completion_tokens"] = Source(
+            origin=Origin.GIVEN, text=text, value={"mean": mean, "max": most}
+        )
+        return replace(lengths, completion_mean=mean, completion_max=most, completion_quantiles=drawn)
+    return replace(lengths, completion_sigma=float(settings.get("rollout.completion_sigma")))
 
 
 def _of_data(settings: Settings, key: str, read: Source | None) -> tuple[float, int]:

@@ -13,7 +13,7 @@ from typing import Any
 from headcount.errors import InputError
 from headcount.job.job import Origin, Source
 
-__all__ = ["DataLengths", "data_lengths"]
+__all__ = ["DataLengths", "completion_quantiles", "data_lengths"]
 
 _CHARACTERS_A_TOKEN = 4  # English prose; code and other scripts have fewer, hence the alternative
 _CHARACTERS_AT_LEAST = 3
@@ -89,6 +89,26 @@ def data_lengths(path: Path) -> DataLengths:
         prompt=prompts.source(rows, "prompt_tokens"),
         completion=completions.source(rows, "completion_tokens"),
     )
+
+
+@cache
+def completion_quantiles(path: Path, count: int = 256) -> tuple[float, ...]:
+    """Evenly spaced quantiles of the column `completion_tokens` of a JSONL file.
+
+    Raises:
+        InputError: unreadable, no JSONL, a row without the column, or a length that is no sensible number.
+    """
+    drawn: list[float] = []
+    for number, row in _rows(path):
+        if "completion_tokens" not in row:
+            what = "has no completion_tokens: lengths of a run are needed, not its text"
+            raise InputError.one(f"{path}:{number}", what, '"completion_tokens": 512')
+        drawn.append(max(1.0, _counted(row["completion_tokens"], f"{path}:{number}", "completion_tokens")))
+    if not drawn:
+        raise InputError.one(str(path), "has no rows")
+    drawn.sort()
+    last = len(drawn) - 1
+    return tuple(drawn[round(i * last / (count - 1))] for i in range(count)) if last >= count else tuple(drawn)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -30,6 +30,7 @@ DEFAULTS: Mapping[str, tuple[object, str]] = {
     "data.prompt_tokens": ({"mean": 512, "max": 512}, _WORKLOAD),
     "data.completion_tokens": ({"mean": 512, "max": 1024}, _WORKLOAD),
     "rollout.completion_tokens": ({"mean": 512, "max": 1024}, _WORKLOAD),
+    "rollout.completion_sigma": (0.7, "chat and reasoning completions are right-skewed; 0.5 to 1.0 in public RL logs"),
     "rollout.prompts_per_step": (128, _WORKLOAD),
     "rollout.group_size": (8, _WORKLOAD),
     "rollout.engine": ("vllm", "the engine of verl, TRL, OpenRLHF, NeMo-RL"),

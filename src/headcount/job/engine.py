@@ -7,6 +7,7 @@ from headcount.facts.model_shape import ModelShape
 from headcount.job.job import Engine, EnginePlacement, Origin, Source
 from headcount.job.layout import Layout
 from headcount.job.settings import Settings
+from headcount.job.throughput import throughput_of
 
 __all__ = ["engine_of"]
 
@@ -17,6 +18,7 @@ _WEIGHTS_SHARE = 0.6  # of the engine's share: the rest is left to cache and wor
 def engine_of(settings: Settings, shape: ModelShape, gpu: Gpu, train: Layout) -> tuple[Engine, Layout | None]:
     """The engine, and the layout of its own GPUs when it is separate."""
     name = settings.get("rollout.engine")
+    throughput = throughput_of(settings.flat)
     if name in ("builtin", "hf"):
         engine = Engine(
             name=name,
@@ -30,6 +32,7 @@ def engine_of(settings: Settings, shape: ModelShape, gpu: Gpu, train: Layout) ->
             kv_bytes=int(_BYTES[settings.get("rollout.kv_precision")]),
             shared_prefill=bool(settings.get("rollout.shared_prefill")) if name == "builtin" else False,
             gathers_whole=bool(settings.get("rollout.gathers_whole")),
+            throughput=throughput,
         )
         return engine, None
     placement = EnginePlacement(settings.get("rollout.engine_placement"))
@@ -63,6 +66,8 @@ def engine_of(settings: Settings, shape: ModelShape, gpu: Gpu, train: Layout) ->
         eager=bool(settings.get("rollout.eager")),
         shared_prefill=bool(settings.get("rollout.shared_prefill")),
         whole_model_sync=bool(settings.get("rollout.whole_model_sync")),
+        staleness=int(settings.get("rollout.staleness", 0)) if separate else 0,
+        throughput=throughput,
         group="rollout" if separate else "train",
     )
     return engine, Layout(gpus=gpus, gpus_per_node=train.gpus_per_node) if separate else None

@@ -21,7 +21,8 @@ from headcount.vocabulary import Algorithm, Role
 
 __all__ = [
     "Adapter", "AttentionKernel", "Checkpointing", "Engine", "EnginePlacement", "Job", "Kernels", "Lengths", "Loss",
-    "MicroBatch", "Network", "Origin", "Placement", "RowLayout", "Source", "Tuning", "Work",
+    "MicroBatch", "Money", "Network", "Origin", "Placement", "RowLayout", "Scope", "Source", "Throughput", "Tuning",
+    "Upkeep", "Work",
 ]  # fmt: skip
 
 
@@ -160,6 +161,8 @@ class Lengths:
     prompt_max: int
     completion_mean: float
     completion_max: int
+    completion_sigma: float = 0.7  # standard deviation of log length; 0: all are as long as the mean
+    completion_quantiles: tuple[float, ...] = ()  # evenly spaced, of lengths that were read; empty: the log-normal
 
     @property
     def row_max(self) -> int:
@@ -211,6 +214,22 @@ class Kernels:
     reference_first: bool = True  # DPO: the frozen forward runs before the policy's, under no kept activations
 
 
+class Scope(StrEnum):
+    """Whose tokens a stated throughput counts."""
+
+    AGGREGATE = "aggregate"  # all engine GPUs together
+    PER_STREAM = "per-stream"  # one sequence among `concurrency` on its replica
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Throughput:
+    """A decode rate that somebody measured, under conditions that were held against the job's."""
+
+    tokens_per_s: float
+    scope: Scope
+    concurrency: int  # sequences that decoded at once: in all (aggregate), on the replica (per-stream)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Engine:
     """The rollout engine."""
@@ -229,6 +248,8 @@ class Engine:
     shared_prefill: bool = True
     gathers_whole: bool = False  # generation in place gathers the whole sharded policy first
     whole_model_sync: bool = False  # weights are gathered whole before they go to the engine, not tensor by tensor
+    staleness: int = 0  # updates that may pass while a batch is generated; 0: the engine waits for each
+    throughput: Throughput | None = None  # stated: replaces the decode model
     group: str = "train"
 
 
@@ -247,6 +268,37 @@ class Work:
     def steps(self) -> int:
         """Whole steps of the job."""
         return max(1, round(self.rows * self.epochs / self.rows_per_step))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upkeep:
+    """What a run does beside its steps, and what scoring costs without a network."""
+
+    save_every: int = 0  # steps between checkpoints; 0: only at the end
+    evaluate_every: int = 0  # steps between evaluations; 0: never
+    evaluation_prompts: int = 0
+    evaluation_samples: int = 1  # completions of one evaluation prompt
+    verifier_s: float = 0.0  # seconds of a reward function on one completion
+    verifier_workers: int = 1
+
+    def evaluations(self, steps: int) -> int:
+        """How often the run evaluates."""
+        return steps // self.evaluate_every if self.evaluate_every else 0
+
+    def saves(self, steps: int) -> int:
+        """How often the run saves; the end counts."""
+        return -(-steps // self.save_every) if self.save_every else 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Money:
+    """Whose prices, and which costs beside GPUs. None: the price table's median on-demand offer; no such row."""
+
+    price_per_gpu_hour: float | None = None
+    provider: str | None = None
+    spot: bool = False
+    usd_per_kwh: float | None = None
+    usd_per_preference: float | None = None
 
 
 class Rebuild(Protocol):
@@ -280,7 +332,8 @@ class Job:
     kl_coef: float = 0.0
     recipe: str = "headcount"
     libraries: Mapping[str, str] = field(default_factory=dict)
-    price_per_gpu_hour: float | None = None
+    money: Money = field(default_factory=Money)
+    upkeep: Upkeep = field(default_factory=Upkeep)
     host_bytes_per_node: int | None = None
     sources: Mapping[str, Source] = field(default_factory=dict)
     spec: Rebuild | None = field(default=None, repr=False, compare=False)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headcount.job.job import AttentionKernel, Checkpointing, EnginePlacement, Loss, Placement, RowLayout, Tuning
+from headcount.job.job import AttentionKernel, Checkpointing, EnginePlacement, Loss, Placement, RowLayout, Scope, Tuning
 from headcount.job.layout import ContextExchange, Load, Shard
 from headcount.vocabulary import Algorithm
 
@@ -80,6 +80,17 @@ KEYS: Mapping[str, Key] = {
         _choice("rollout.engine_precision", "engine weights", ("bf16", "fp8", "int4")),
         _choice("rollout.kv_precision", "KV cache", ("bf16", "fp8")),
         Key("rollout.eager", "bool", "no CUDA graphs"),
+        Key("rollout.completion_sigma", "float", "standard deviation of the logarithm of completion lengths", 0, 3),
+        Key("rollout.completion_lengths", "str", "JSONL of completion lengths that a run produced"),
+        Key("rollout.staleness", "int", "updates that may pass while a batch is generated", 0, 1000),
+        Key("rollout.throughput.tokens_per_s", "float", "decode rate that you measured", 0.001, 10**9),
+        _choice("rollout.throughput.scope", "whose tokens the rate counts", Scope),
+        Key("rollout.throughput.concurrency", "int", "sequences that decoded at once", 1, 10**6),
+        Key("rollout.throughput.model", "str", "model that was measured"),
+        Key("rollout.throughput.gpu", "str", "kind of card that was measured"),
+        _choice("rollout.throughput.precision", "engine weights that were measured", ("bf16", "fp8", "int4")),
+        Key("rollout.throughput.tensor", "int", "tensor-parallel ranks that were measured", 1, 1024),
+        Key("rollout.throughput.pipeline", "int", "pipeline stages that were measured", 1, 1024),
         Key("rollout.shared_prefill", "bool", "one prefill for the whole group"),
         Key("rollout.gathers_whole", "bool", "generation in place gathers the whole sharded policy"),
         Key("rollout.whole_model_sync", "bool", "weights are gathered whole on their way to the engine"),
@@ -124,6 +135,10 @@ KEYS: Mapping[str, Key] = {
         Key("work.rows_per_step", "int", "pairs or rows of one optimizer step (offline algorithms)"),
         Key("work.epochs", "float", "passes over the data", 0.000001, 10**6),
         Key("work.steps", "int", "steps instead of epochs"),
+        Key("work.save_every", "int", "steps between checkpoints; left out: one at the end"),
+        Key("work.evaluate_every", "int", "steps between evaluations; left out: none"),
+        Key("work.evaluation_prompts", "int", "prompts (rows offline) of one evaluation"),
+        Key("work.evaluation_samples", "int", "completions of one evaluation prompt", 1, 65536),
         Key("hardware.gpu", "str", "kind of card (headcount facts gpus)"),
         Key("hardware.gpus", "int", "GPUs; left out: the fewest that fit", 1, 65536),
         Key("hardware.gpus_per_node", "int", "GPUs of one node", 1, 1024),
@@ -146,5 +161,9 @@ KEYS: Mapping[str, Key] = {
         Key("layout.offload_between_phases", "bool", "trainer state on the host outside its phase"),
         _choice("layout.load", "where whole models are while they load", Load),
         Key("cost.price_per_gpu_hour", "float", "dollars", 0, 10**4),
+        Key("cost.provider", "str", "whose prices (headcount facts prices)"),
+        Key("cost.spot", "bool", "spot prices instead of on-demand ones"),
+        Key("cost.usd_per_kwh", "float", "price of energy: adds a row from the cards' power", 0, 100),
+        Key("cost.usd_per_preference", "float", "price of one labelled pair: adds a row", 0, 10**6),
     )
 }

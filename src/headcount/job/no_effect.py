@@ -53,7 +53,7 @@ _WHY = {
 }
 _NEEDS_ENGINE = (
     "eager", "engine_expert", "engine_pipeline", "engine_precision", "engine_tensor", "memory_fraction", "sleep_level",
-    "whole_model_sync",
+    "staleness", "whole_model_sync",
 )  # fmt: skip
 
 
@@ -85,6 +85,9 @@ def _said_twice(flat: Mapping[str, Any], algorithm: Algorithm, where: str) -> It
     ]
     if algorithm.online:
         pairs.append(("rollout.completion_tokens", "data.completion_tokens", "how long"))
+        pairs += [
+            ("rollout.completion_lengths", f"rollout.completion_{other}", "how long") for other in ("tokens", "sigma")
+        ]
     else:
         pairs.append(("work.rows_per_step", "update.mini_batch_prompts", "how many rows an optimizer step takes"))
     for first, second, what in pairs:
@@ -121,7 +124,8 @@ def _engine(flat: Mapping[str, Any], where: str) -> Iterator[Mistake]:
     if engine == "hf":
         yield from _all(flat, ["rollout.shared_prefill"], where, "HF generate runs every prompt of a group")
     if place != "separate":
-        yield from _all(flat, ["rollout.engine_gpus"], where, 'only engine_placement = "separate" has GPUs of its own')
+        why = 'only engine_placement = "separate" has GPUs of its own'
+        yield from _all(flat, ["rollout.engine_gpus", "rollout.staleness"], where, why)
     else:
         yield from _all(flat, ["rollout.sleep_level"], where, "a separate engine never sleeps")
 
@@ -138,7 +142,14 @@ def no_effect_on(job: Job, flat: Mapping[str, Any], where: str) -> Iterator[Mist
         (train.pipeline == 1, ("layout.pipeline_micro_batches", "layout.virtual_pipeline"), "pipeline is 1"),
         (train.tensor == 1, ("layout.sequence_parallel",), "tensor is 1"),
     )
-    for useless, paths, why in rules:
+    offline_money = (job.algorithm.online, ("cost.usd_per_preference",), "nothing is trained on labelled pairs")
+    unpaired = (job.algorithm is _SFT, ("cost.usd_per_preference",), "rows are no labelled pairs")
+    never = (
+        not job.upkeep.evaluate_every,
+        ("work.evaluation_prompts", "work.evaluation_samples"),
+        "it never evaluates",
+    )
+    for useless, paths, why in (*rules, offline_money, unpaired, never):
         if useless:
             yield from _all({p: v for p, v in flat.items() if _asks(v)}, paths, where, why)
     if not train.shard.divides_gradients and flat.get("layout.reshard_after_forward") is False:

@@ -15,7 +15,7 @@ __all__ = ["flatten", "mistakes_in"]
 Value = object
 
 # Tables whose keys are names that the user chooses.
-_REWARD_KEYS = ("kind", "model", "weight", "base_precision", "placement")
+_REWARD_KEYS = ("kind", "model", "weight", "base_precision", "placement", "seconds", "workers")
 _REWARD_KINDS = ("exact", "math", "regex", "code", "model", "length", "format", "json")
 _GROUP_KEYS = ("gpus", "shard", "tensor", "pipeline", "context", "offload_optimizer", "offload_parameters", "load")
 _ROLES = ("critic", "reference", "reward")
@@ -206,6 +206,7 @@ def _reward_mistakes(value: Value, at: str) -> Iterator[Mistake]:
         weight = row.get("weight", 1.0)
         if wrong := _wrong_number(Key("weight", "float", "", -1000, 1000), weight):
             yield Mistake(where=f"{here}.weight", what=wrong, fix="weight = 1.0")
+        yield from _verifier_mistakes(row, here)
         if kind != "model" and (useless := sorted({"model", "base_precision", "placement"} & set(row))):
             what = f"no effect: a {kind} reward has no network"
             yield Mistake(where=f"{here}.{useless[0]}", what=what, fix='remove it, or kind = "model"')
@@ -216,6 +217,20 @@ def _reward_mistakes(value: Value, at: str) -> Iterator[Mistake]:
         for name in ("model", "base_precision"):
             if name in row and not isinstance(row[name], str):
                 yield Mistake(where=f"{here}.{name}", what=f"{_shown(row[name])} is not a name", fix=f'{name} = "…"')
+
+
+def _verifier_mistakes(row: Mapping[object, Value], here: str) -> Iterator[Mistake]:
+    """Seconds a completion and workers of a reward function."""
+    for name, key in (
+        ("seconds", Key("seconds", "float", "seconds of one completion", 0, 10**6)),
+        ("workers", Key("workers", "int", "completions checked at once", 1, 10**6)),
+    ):
+        if name in row and (wrong := _wrong_number(key, row[name])):
+            yield Mistake(where=f"{here}.{name}", what=wrong, fix=f"{name} = {key.low:g}   # {key.meaning}")
+    if row.get("kind") == "model" and (useless := sorted({"seconds", "workers"} & set(row))):
+        yield Mistake(where=f"{here}.{useless[0]}", what="no effect: a network's time is planned", fix="remove it")
+    elif "workers" in row and "seconds" not in row:
+        yield Mistake(where=f"{here}.workers", what="no effect without seconds", fix="seconds = 0.5")
 
 
 def _group_mistakes(path: str, value: Value, at: str) -> Iterator[Mistake]:

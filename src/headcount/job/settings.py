@@ -22,17 +22,17 @@ class Settings:
     """Looks keys up in order (given, recipe, default) and remembers where each one came from."""
 
     def __init__(self, flat: Mapping[str, Any], *, recipe: str, facts: Mapping[str, object]) -> None:
-        self._flat = flat
+        self.flat = flat
         self._recipe = _recipe_settings(recipe, tuple(sorted(facts.items())))
         self.sources: dict[str, Source] = {}
 
     def given(self, key: str) -> bool:
         """Did the file say it?"""
-        return key in self._flat
+        return key in self.flat
 
     def stated(self, key: str) -> bool:
         """Did the file or the recipe say it?"""
-        return key in self._flat or key in self._recipe
+        return key in self.flat or key in self._recipe
 
     def get(self, key: str, default: Any = None, why: str = "") -> Any:
         """The value of a key; `default` with its reason `why` stands where neither file, recipe nor table has one."""
@@ -42,8 +42,8 @@ class Settings:
         return value
 
     def _find(self, key: str, default: Any, why: str) -> tuple[Any, Source | None]:
-        if key in self._flat:
-            value = self._flat[key]
+        if key in self.flat:
+            value = self.flat[key]
             return value, Source(origin=Origin.GIVEN, text="the job file", value=value)
         if key in self._recipe:
             setting = self._recipe[key]

@@ -199,7 +199,7 @@ class Seconds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """One line of the pipeline: reward-model training, a cache pass, the alignment run."""
+    """One line of the pipeline: reward-model training, a cache pass, the alignment run. `step` adds up to one step."""
 
     name: str
     gpus: int
@@ -208,11 +208,19 @@ class Stage:
     hours: Band
     dollars: Band | None  # None: no price is known for this GPU
     price_source: str = ""
+    idle_gpu_hours: float = 0.0  # of a split: one side waits for the other
+    energy_dollars: Band | None = None  # None: no price of energy was stated
+    around: bool = False  # start-up, checkpoints, evaluations: around the stage that the job is about
 
     @property
     def gpu_hours(self) -> Band:
         """GPUs held × wall-clock."""
         return self.hours.scaled(self.gpus)
+
+    @property
+    def step_seconds(self) -> Band:
+        """Wall-clock of one step."""
+        return self.hours.scaled(3600 / self.steps)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -161,6 +161,9 @@ def _stage(stage: Stage) -> dict[str, Any]:
         "gpu_hours": _band(stage.gpu_hours),
         "dollars": _band(stage.dollars) if stage.dollars else None,
         "price_source": stage.price_source,
+        "around": stage.around,
+        "idle_gpu_hours": stage.idle_gpu_hours,
+        "energy_dollars": _band(stage.energy_dollars) if stage.energy_dollars else None,
     }
 
 

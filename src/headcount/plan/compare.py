@@ -7,7 +7,7 @@ stages of the pipeline around it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headcount.job.load import Spec, spec_from
 from headcount.ledger.predicted import Plan, Stage
@@ -176,17 +176,5 @@ def _pipeline(variant: Variant, own: Plan | None, reward: Plan | None, retrains:
     for turn in range(retrains + 1):
         again = f" (retrain {turn})" if turn else ""
         for stage in (*reward.stages, *own.stages):
-            lines.append(_renamed(stage, stage.name + again))
+            lines.append(replace(stage, name=stage.name + again))
     return tuple(lines)
-
-
-def _renamed(stage: Stage, name: str) -> Stage:
-    return Stage(
-        name=name,
-        gpus=stage.gpus,
-        steps=stage.steps,
-        step=stage.step,
-        hours=stage.hours,
-        dollars=stage.dollars,
-        price_source=stage.price_source,
-    )

@@ -197,11 +197,10 @@ def _stage_table(stages: Sequence[Stage], *, details: bool = False) -> Renderabl
     for name in ("stage", "steps", "a step", "hours", "GPU-hours", "dollars"):
         table.add_column(name, justify="left" if name == "stage" else "right")
     for stage in stages:
-        step = stage.hours.scaled(3600 / stage.steps)
         table.add_row(
             stage.name,
             f"{stage.steps:,}",
-            duration_text(step.p50),
+            duration_text(stage.step_seconds.p50),
             _range(stage.hours, "{:,.1f}"),
             _range(stage.gpu_hours, "{:,.0f}"),
             _dollars(stage.dollars),
@@ -209,6 +208,12 @@ def _stage_table(stages: Sequence[Stage], *, details: bool = False) -> Renderabl
         if details:
             for part in stage.step:
                 table.add_row(f"  {part.name}", "", duration_text(part.band.p50), "", "", "", style="dim")
+            if stage.idle_gpu_hours:
+                table.add_row("  idle", "", "", "", f"{stage.idle_gpu_hours:,.0f}", "", style="dim")
+            if stage.energy_dollars:
+                table.add_row(
+                    "  energy, at the power limit", "", "", "", "", _dollars(stage.energy_dollars), style="dim"
+                )
     table.caption = stages[-1].price_source
     table.caption_justify = "left"
     return table
@@ -324,7 +329,7 @@ def _pipeline_table(comparison: Comparison) -> Table:
     for name in ("variant", "stage", "GPUs", "hours", "GPU-hours", "dollars"):
         table.add_column(name, justify="left" if name in ("variant", "stage") else "right")
     for each in comparison.compared:
-        for index, stage in enumerate(each.pipeline):
+        for index, stage in enumerate(stage for stage in each.pipeline if not stage.around):
             table.add_row(
                 each.variant.name if index == 0 else "",
                 stage.name,
@@ -333,12 +338,23 @@ def _pipeline_table(comparison: Comparison) -> Table:
                 f"{stage.gpu_hours.p50:,.0f}",
                 money_text(stage.dollars.p50) if stage.dollars else "no price",
             )
+        for line in _around_line(each.pipeline):
+            table.add_row(*line, style="dim")
         if len(each.pipeline) > 1:
             gpu_hours = sum(stage.gpu_hours.p50 for stage in each.pipeline)
             hours = _total(each.pipeline)
             cells = ("", "together", "", _range(hours, "{:,.1f}"), f"{gpu_hours:,.0f}", _total_dollars(each.pipeline))
             table.add_row(*cells, style="bold")
     return table
+
+
+def _around_line(stages: Sequence[Stage]) -> Iterator[Sequence[str]]:
+    """All start-ups, checkpoints and evaluations of a pipeline in one line."""
+    around = [stage for stage in stages if stage.around]
+    if around:
+        names = ", ".join(dict.fromkeys(stage.name.partition(" (")[0] for stage in around))
+        gpu_hours = sum(stage.gpu_hours.p50 for stage in around)
+        yield "", names, "", _range(_total(around), "{:,.1f}"), f"{gpu_hours:,.0f}", _total_dollars(around)
 
 
 def row_lines(row: Row, unit: str) -> Iterator[str]:

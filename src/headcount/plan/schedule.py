@@ -1,7 +1,4 @@
-"""How long is each stage of a job, phase by phase, and what does it cost?
-
-Colocated phases add up; engines on GPUs of their own still wait for the update here (no staleness is assumed).
-"""
+"""How long is each stage of a job and what does it cost: start-up, one-time passes, the run, what stands around it?"""
 
 from __future__ import annotations
 
@@ -9,18 +6,16 @@ from collections.abc import Iterator
 
 from headcount.errors import UnknownFact
 from headcount.estimate import time
-from headcount.estimate.cost import dollars
-from headcount.estimate.kv_cache import concurrency_cap
-from headcount.estimate.rollout import completion_lengths, rollout_s, schedule
+from headcount.estimate.cost import dollars, energy_dollars
 from headcount.facts.calibration import factor
 from headcount.facts.price import find_price
-from headcount.job.job import Checkpointing, Engine, EnginePlacement, Job, Network, Placement, Tuning
+from headcount.job.job import EnginePlacement, Job, Network, Placement
 from headcount.ledger.predicted import Band, Seconds, Stage
-from headcount.plan.phases import engine_budget_bytes, engine_weight_bytes, in_place_sequences
-from headcount.plan.residents import states_in
-from headcount.vocabulary import Algorithm, Basis, Phase, Role, State
+from headcount.plan.residents import residents, trained_parameters
+from headcount.plan.step_time import group_seconds, no_grad_pass, step_seconds, tokens_per_step
+from headcount.vocabulary import Algorithm, Basis, Phase, Role
 
-__all__ = ["stages", "step_seconds"]
+__all__ = ["stages"]
 
 _STAGE_NAMES = {
     Algorithm.PPO: "PPO",
@@ -32,7 +27,7 @@ _STAGE_NAMES = {
 
 
 def stages(job: Job) -> tuple[Stage, ...]:
-    """The job's stages in order: DPO's cache pass, then the run. Empty when the card's speed is unknown."""
+    """The job's stages in order. Empty when the card's speed is unknown."""
     try:
         return tuple(_stages(job))
     except UnknownFact:
@@ -40,173 +35,142 @@ def stages(job: Job) -> tuple[Stage, ...]:
 
 
 def _stages(job: Job) -> Iterator[Stage]:
+    if job.money.usd_per_preference is not None:
+        yield _labels(job, job.money.usd_per_preference)
+    yield _stage(job, "start-up", 1, tuple(_start(job)), around=True)
     reference = job.networks.get(Role.REFERENCE)
     if reference is not None and reference.placement is Placement.CACHED:
-        seconds = _forward(job, reference, tokens=_tokens_per_step(job) * job.work.steps)
-        forward = Seconds(name=Phase.CACHE, band=seconds, because="one forward over all pairs", basis=Basis.CALIBRATED)
-        yield _stage(job, "reference cache pass", 1, (forward,))
-    yield _stage(job, _STAGE_NAMES[job.algorithm], job.work.steps, tuple(step_seconds(job)))
+        yield _stage(job, "reference cache pass", 1, (_cache_pass(job, reference),))
+    step = step_seconds(job)
+    yield _stage(job, _STAGE_NAMES[job.algorithm], job.work.steps, step, idle_gpu_s=_idle_gpu_s(job, step))
+    yield _stage(job, "checkpoints", job.upkeep.saves(job.work.steps), (_save(job),), around=True)
+    if evaluations := job.upkeep.evaluations(job.work.steps):
+        yield _stage(job, "evaluation", evaluations, (_evaluate(job, step),), around=True)
 
 
-def _stage(job: Job, name: str, steps: int, step: tuple[Seconds, ...]) -> Stage:
+# --- one-time rows -------------------------------------------------------------------------------------------------
+
+
+def _cache_pass(job: Job, reference: Network) -> Seconds:
+    seconds = no_grad_pass(job, reference, tokens=tokens_per_step(job) * job.work.steps / max(1.0, job.work.epochs))
+    return Seconds(name=Phase.CACHE, band=seconds, because="one forward over all pairs", basis=Basis.CALIBRATED)
+
+
+def _start(job: Job) -> Iterator[Seconds]:
+    """Weights from disk to every node, then the engine's own start and what is compiled."""
+    read = sum(resident.parameters * 2 for resident in residents(job) if resident.weights_of is None)
+    yield Seconds(
+        name=Phase.LOAD,
+        band=time.times(read, factor("load-bytes-per-second"), inverse=True),
+        because=f"{read / 1e9:,.1f} GB of weights from disk on every node",
+        basis=Basis.ASSUMED,
+    )
+    if job.engine is not None and job.engine.placement is not EnginePlacement.SHARED:
+        band = time.times(1.0, factor("engine-start-seconds"))
+        yield Seconds(name="engine", band=band, because="profiling run, graphs, cache", basis=Basis.ASSUMED)
+    if job.kernels.compiled:
+        band = time.times(1.0, factor("compile-seconds"))
+        yield Seconds(name="compile", band=band, because="torch.compile of one block", basis=Basis.ASSUMED)
+
+
+def _save(job: Job) -> Seconds:
+    """Weights and optimizer state of what trains; adapters alone under LoRA. Every node writes its share."""
+    written = sum(_written_bytes(network) for network in job.networks.values() if network.trainable)
+    nodes = max(1, job.layouts["train"].nodes)
+    return Seconds(
+        name=Phase.SAVE,
+        band=time.times(written / nodes, factor("save-bytes-per-second"), inverse=True),
+        because=f"{written / 1e9:,.1f} GB of weights and optimizer state from {nodes:,} node(s)",
+        basis=Basis.ASSUMED,
+    )
+
+
+def _written_bytes(network: Network) -> float:
+    policy, optimizer = network.precision, network.optimizer
+    moment = policy.moment_bytes if optimizer.moment_bytes is None else optimizer.moment_bytes
+    a_number = policy.weight_bytes + policy.master_bytes + optimizer.moments * moment
+    return a_number * trained_parameters(network)
+
+
+def _evaluate(job: Job, step: tuple[Seconds, ...]) -> Seconds:
+    """Evaluation prompts generate (online) or run forward (offline) as the run's own do, in proportion."""
+    samples = job.upkeep.evaluation_prompts * job.upkeep.evaluation_samples
+    if job.engine is None:
+        band = no_grad_pass(job, job.policy, tokens=samples * job.lengths.row_mean)
+        because = f"one forward over {samples:,} rows"
+    else:
+        share = samples / (job.work.rows_per_step * job.work.group_size)
+        generate = next(row for row in step if row.name == Phase.GENERATE)
+        band, because = generate.band.scaled(share), f"{samples:,} completions, {share:.2f} of a step's"
+    return Seconds(name=Phase.EVAL, band=band, because=because, basis=Basis.CALIBRATED)
+
+
+def _labels(job: Job, usd_per_preference: float) -> Stage:
+    """Preference labels cost money and no GPU."""
+    return Stage(
+        name="preference labels",
+        gpus=0,
+        steps=1,
+        step=(),
+        hours=Band.exactly(0),
+        dollars=Band.exactly(job.work.rows * usd_per_preference),
+        price_source=f"{job.work.rows:,} pairs × ${usd_per_preference:g}",
+    )
+
+
+# --- money ---------------------------------------------------------------------------------------------------------
+
+
+def _stage(
+    job: Job, name: str, steps: int, step: tuple[Seconds, ...], *, idle_gpu_s: float = 0.0, around: bool = False
+) -> Stage:
     total = Band.exactly(0)
     for part in step:
         total = total.together(part.band)
     hours = total.scaled(steps / 3600)
-    price = find_price(job.gpu.id, gpus=job.gpus)
-    cost, source = None, "no price row for this GPU: give --price"
-    if job.price_per_gpu_hour is not None:
-        cost, source = dollars(hours, gpus=job.gpus, usd_per_gpu_hour=job.price_per_gpu_hour), "given"
-    elif price is not None:
-        cost = dollars(hours, gpus=job.gpus, usd_per_gpu_hour=price.on_demand_usd, instance_gpus=price.instance_gpus)
-        source = price.label
-    return Stage(name=name, gpus=job.gpus, steps=steps, step=step, hours=hours, dollars=cost, price_source=source)
-
-
-def _rows_per_step(job: Job) -> float:
-    """Sequences of one step: completions online, both sides of a pair, rows."""
-    return job.work.rows_per_step * job.work.group_size * (2 if job.algorithm.pairs else 1)
-
-
-def _tokens_per_step(job: Job) -> float:
-    return _rows_per_step(job) * job.lengths.row_mean
-
-
-def step_seconds(job: Job) -> Iterator[Seconds]:
-    """One step by phase."""
-    if job.engine is not None:
-        yield _generate(job, job.engine)
-        yield from _score(job)
-    yield from _update(job)
-    if job.engine is not None:
-        yield from _sync(job, job.engine)
-        fixed = factor("step-seconds")
-        yield Seconds(
-            name="fixed", band=time.times(1.0, fixed), because="data, scheduling, metrics", basis=Basis.CALIBRATED
-        )
-
-
-# --- generation --------------------------------------------------------------------------------------------------
-
-
-def _generate(job: Job, engine: Engine) -> Seconds:
-    """Prefill shared by the group, then the slowest replica's decode over the length distribution."""
-    shape, lengths = job.policy.shape, job.lengths
-    tensor = engine.tensor if engine.placement is not EnginePlacement.SHARED else job.layouts[engine.group].tensor
-    layout = job.layouts[engine.group]
-    replicas = max(1, layout.gpus // (tensor * engine.pipeline))
-    sequences = -(-job.work.rows_per_step * job.work.group_size // replicas)
-    cap = _concurrency(job, engine, sequences)
-    model = time.decode_model(
-        shape,
-        job.gpu,
-        tensor=tensor,
-        weight_bytes=engine.weight_bytes,
-        kv_bytes=engine.kv_bytes,
-        eager=engine.name == "hf" or engine.eager,
-    )
-    drawn = completion_lengths(lengths.completion_mean, lengths.completion_max)
-    order = schedule(drawn, sequences=sequences, cap=cap, prompt_tokens=lengths.prompt_mean)
-    runs = [rollout_s(order, step) for step in model.step_s]
-    prompts = sequences / (job.work.group_size if engine.shared_prefill else 1)
-    prefill = time.forward_s(
-        shape, job.gpu, tokens=prompts * lengths.prompt_mean, row_tokens=lengths.prompt_mean, gpus=tensor
-    )
-    return Seconds(
-        name=Phase.GENERATE,
-        band=Band(*runs) + prefill,
-        because=(
-            f"{replicas} replica(s) × {sequences:,} completions, {cap:,} at once, mean {lengths.completion_mean:g} "
-            f"cap {lengths.completion_max:,} tokens; step = {model.because}; prefill {prefill.p50:.1f} s"
-        ),
-        basis=Basis.CALIBRATED,
+    cost, source = _price(job, hours)
+    return Stage(
+        name=name,
+        gpus=job.gpus,
+        steps=steps,
+        step=step,
+        hours=hours,
+        dollars=cost,
+        price_source=source,
+        idle_gpu_hours=idle_gpu_s * steps / 3600,
+        energy_dollars=_energy(job, hours),
+        around=around,
     )
 
 
-def _concurrency(job: Job, engine: Engine, sequences: int) -> int:
-    """Sequences that decode at once on one replica: the cache budget, the engine's limit, the work."""
-    if engine.placement is EnginePlacement.SHARED:
-        return in_place_sequences(job, engine)
-    budget = engine_budget_bytes(job, engine) - engine_weight_bytes(job, engine)
-    typical = round(job.lengths.prompt_mean + job.lengths.completion_mean)
-    held = concurrency_cap(
-        job.policy.shape, budget_bytes=max(0.0, budget), tokens=typical, kv_bytes=engine.kv_bytes, tensor=engine.tensor
-    )
-    return max(1, min(held, engine.max_sequences, sequences))
+def _price(job: Job, hours: Band) -> tuple[Band | None, str]:
+    """The stated price, else the table's offer; None where there is none, never a made-up one."""
+    money = job.money
+    if money.price_per_gpu_hour is not None:
+        return dollars(hours, gpus=job.gpus, usd_per_gpu_hour=money.price_per_gpu_hour), "given"
+    price = find_price(job.gpu.id, gpus=job.gpus, provider=money.provider, spot=money.spot)
+    if price is None:
+        wanted = [word for word, asked in (("spot", money.spot), (money.provider or "", money.provider)) if asked]
+        return None, f"no {' '.join([*wanted, 'price row'])} for this GPU: give --price"
+    usd = price.usd(spot=money.spot)
+    cost = dollars(hours, gpus=job.gpus, usd_per_gpu_hour=usd, instance_gpus=price.instance_gpus)
+    return cost, price.label(spot=money.spot)
 
 
-# --- scoring, update, sync -----------------------------------------------------------------------------------------
+def _energy(job: Job, hours: Band) -> Band | None:
+    """Only where a price of energy is stated: the cards' power limit for the whole time."""
+    if job.money.usd_per_kwh is None or job.gpu.tdp_w is None:
+        return None
+    return energy_dollars(hours, gpus=job.gpus, watts=job.gpu.tdp_w, usd_per_kwh=job.money.usd_per_kwh)
 
 
-def _forward(job: Job, network: Network, *, tokens: float) -> Band:
-    return time.forward_s(
-        network.shape,
-        job.gpu,
-        tokens=tokens,
-        row_tokens=job.lengths.row_mean,
-        gpus=job.layouts[network.group].gpus,
-        scalar_head=network.scalar_head,
-    )
-
-
-def _score(job: Job) -> Iterator[Seconds]:
-    """One forward per network that scores. The old log-probs need none when one mini-batch makes the step."""
-    on_policy = job.work.passes == 1 and job.work.mini_batch_rows >= job.work.rows_per_step
-    for network in job.networks.values():
-        works = State.FORWARD in states_in(job, Phase.SCORE, network.role)
-        if not works or (network.role is Role.POLICY and on_policy):
-            continue
-        yield Seconds(
-            name=f"{Phase.SCORE} {network.role}",
-            band=_forward(job, network, tokens=_tokens_per_step(job)),
-            because=f"2 FLOPs × active parameters × {_tokens_per_step(job):,.0f} tokens",
-            basis=Basis.CALIBRATED,
-        )
-
-
-def _update(job: Job) -> Iterator[Seconds]:
-    tokens = _tokens_per_step(job)
-    recompute = job.kernels.checkpointing is Checkpointing.FULL
-    for network in job.networks.values():
-        if not network.trainable:
-            continue
-        full = network.tuning is Tuning.FULL
-        band = time.update_s(
-            network.shape,
-            job.gpu,
-            tokens=tokens * job.work.passes,
-            row_tokens=job.lengths.row_mean,
-            gpus=job.layouts[network.group].gpus,
-            full=full,
-            recompute=recompute,
-            scalar_head=network.scalar_head,
-            online=job.algorithm.online,
-        )
-        times_n = (6 if full else 4) + (2 if recompute else 0)
-        yield Seconds(
-            name=f"{Phase.UPDATE} {network.role}",
-            band=band,
-            because=f"{times_n} FLOPs × active parameters × {tokens * job.work.passes:,.0f} tokens and attention",
-            basis=Basis.CALIBRATED,
-        )
-    reference = job.networks.get(Role.REFERENCE)
-    if job.algorithm is Algorithm.DPO and reference is not None and reference.placement is not Placement.CACHED:
-        yield Seconds(
-            name=f"{Phase.UPDATE} {Role.REFERENCE}",
-            band=_forward(job, reference, tokens=tokens),
-            because="the frozen forward over the same pairs",
-            basis=Basis.CALIBRATED,
-        )
-
-
-def _sync(job: Job, engine: Engine) -> Iterator[Seconds]:
-    if engine.placement is EnginePlacement.SHARED:
-        return
-    yield Seconds(
-        name=Phase.SYNC, band=time.sync_s(job.policy.shape), because="weights to the engine", basis=Basis.CALIBRATED
-    )
-    if engine.sleep_level == 1:
-        moved = engine_weight_bytes(job, engine)
-        yield Seconds(
-            name="wake", band=time.wake_s(moved), because="engine weights to the host and back", basis=Basis.CALIBRATED
-        )
+def _idle_gpu_s(job: Job, step: tuple[Seconds, ...]) -> float:
+    """GPU-seconds of one step in which one side of a split waits for the other."""
+    if job.engine is None or job.engine.placement is not EnginePlacement.SEPARATE:
+        return 0.0
+    by_group, wall = group_seconds(job), sum(row.band.p50 for row in step)
+    both = sum(row.band.p50 for row in by_group.between)
+    engine_gpus = job.layouts[job.engine.group].gpus
+    idle_engine = wall - by_group.generate_s.p50 - both
+    idle_trainer = wall - by_group.train_s.p50 - both
+    return max(0.0, idle_engine) * engine_gpus + max(0.0, idle_trainer) * (job.gpus - engine_gpus)

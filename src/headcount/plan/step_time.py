@@ -1,0 +1,295 @@
+"""How many seconds does each phase of one step take?
+
+The rows of a step add up to its wall-clock. Colocated phases follow one another. An engine on GPUs of its own works
+beside the trainer only as far as the staleness allows: then one row, negative, says how much of the shorter side the
+longer one hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headcount.errors import InputError
+from headcount.estimate import time
+from headcount.estimate.kv_cache import concurrency_cap
+from headcount.estimate.rollout import completion_lengths, quantiles, rollout_s, schedule, slowest_share
+from headcount.facts.calibration import factor
+from headcount.job.job import Checkpointing, Engine, EnginePlacement, Job, Network, Placement, Scope, Throughput, Tuning
+from headcount.ledger.predicted import Band, Seconds
+from headcount.plan.phases import engine_budget_bytes, engine_weight_bytes, in_place_sequences
+from headcount.plan.residents import states_in
+from headcount.vocabulary import Algorithm, Basis, Phase, Role, State
+
+__all__ = ["GroupSeconds", "group_seconds", "no_grad_pass", "rows_per_step", "step_seconds", "tokens_per_step"]
+
+OVERLAP = "overlap"
+
+
+def rows_per_step(job: Job) -> float:
+    """Sequences of one step: completions online, both sides of a pair, rows."""
+    return job.work.rows_per_step * job.work.group_size * (2 if job.algorithm.pairs else 1)
+
+
+def tokens_per_step(job: Job) -> float:
+    """Prompt and completion tokens of one step."""
+    return rows_per_step(job) * job.lengths.row_mean
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupSeconds:
+    """One step's rows, apart: what the engine's GPUs do and what the trainer's do."""
+
+    generate: tuple[Seconds, ...]
+    train: tuple[Seconds, ...]  # score, update
+    between: tuple[Seconds, ...]  # sync, wake, fixed: both sides wait
+
+    @property
+    def generate_s(self) -> Band:
+        """Seconds of generation."""
+        return _total(self.generate)
+
+    @property
+    def train_s(self) -> Band:
+        """Seconds of scoring and updating."""
+        return _total(self.train)
+
+
+def _total(rows: tuple[Seconds, ...]) -> Band:
+    return sum((row.band for row in rows), start=Band.exactly(0))
+
+
+def group_seconds(job: Job) -> GroupSeconds:
+    """The rows of a step by who works."""
+    if job.engine is None:
+        return GroupSeconds(generate=(), train=tuple(_update(job)), between=())
+    return GroupSeconds(
+        generate=(_generate(job, job.engine),),
+        train=(*_score(job), *_update(job)),
+        between=(*_sync(job, job.engine), _fixed()),
+    )
+
+
+def step_seconds(job: Job) -> tuple[Seconds, ...]:
+    """One steady step by phase; the rows add up to the wall-clock."""
+    by_group = group_seconds(job)
+    hidden = _overlap(job, by_group)
+    return (*by_group.generate, *by_group.train, *by_group.between, *hidden)
+
+
+def _overlap(job: Job, by_group: GroupSeconds) -> Iterator[Seconds]:
+    """max(generate, train) = generate + train − min(generate, train), when the engine runs ahead of the trainer."""
+    if job.engine is None or not job.engine.staleness:
+        return
+    one, other = by_group.generate_s, by_group.train_s
+    hidden = Band(*(-min(a, b) for a, b in zip(_ends(one), _ends(other), strict=True)))
+    shorter, longer = ("generation", "training") if one.p50 < other.p50 else ("training", "generation")
+    yield Seconds(
+        name=OVERLAP,
+        band=hidden,
+        because=f"{shorter} runs beside {longer} on other GPUs (staleness {job.engine.staleness})",
+        basis=Basis.CALIBRATED,
+    )
+
+
+def _ends(band: Band) -> tuple[float, float, float]:
+    return band.p10, band.p50, band.p90
+
+
+def _fixed() -> Seconds:
+    band = time.times(1.0, factor("step-seconds"))
+    return Seconds(name="fixed", band=band, because="data, scheduling, metrics", basis=Basis.CALIBRATED)
+
+
+# --- generation --------------------------------------------------------------------------------------------------
+
+
+def _generate(job: Job, engine: Engine) -> Seconds:
+    """Prefill shared by the group, then the slowest replica's decode over the length distribution."""
+    tensor = engine.tensor if engine.placement is not EnginePlacement.SHARED else job.layouts[engine.group].tensor
+    replicas = max(1, job.layouts[engine.group].gpus // (tensor * engine.pipeline))
+    if engine.throughput is not None:
+        return _stated(job, engine, engine.throughput, replicas=replicas, tensor=tensor)
+    sequences = -(-job.work.rows_per_step * job.work.group_size // replicas)
+    lengths = _lengths(job)
+    slowest = slowest_share(lengths, prompts=job.work.rows_per_step, replicas=replicas)
+    batches = 1 + engine.staleness  # the tail of one batch decodes beside the head of the next
+    cap = _concurrency(job, engine, sequences * batches)
+    model = _decode(job, engine, tensor)
+    order = schedule(
+        lengths,
+        sequences=round(sequences * slowest) * batches,
+        cap=cap,
+        prompt_tokens=job.lengths.prompt_mean,
+    )
+    prompts = sequences / (job.work.group_size if engine.shared_prefill else 1)
+    prefill = _prefill(job, engine, prompts, tensor)
+    decode = Band(*(rollout_s(order, step) / batches for step in model.step_s))
+    return Seconds(
+        name=Phase.GENERATE,
+        band=decode + prefill,
+        because=(
+            f"{replicas} replica(s) × {sequences:,} completions (the busiest {slowest:.2f} ×), {cap:,} at once, mean "
+            f"{job.lengths.completion_mean:g} cap {job.lengths.completion_max:,} tokens; step = {model.because}; "
+            f"prefill {prefill.p50:.1f} s"
+        ),
+        basis=Basis.CALIBRATED,
+    )
+
+
+def _lengths(job: Job) -> tuple[float, ...]:
+    lengths = job.lengths
+    if lengths.completion_quantiles:
+        return quantiles(lengths.completion_quantiles)
+    return completion_lengths(lengths.completion_mean, lengths.completion_max, lengths.completion_sigma)
+
+
+def _decode(job: Job, engine: Engine, tensor: int) -> time.Decode:
+    return time.decode_model(
+        job.policy.shape,
+        job.gpu,
+        tensor=tensor,
+        weight_bytes=engine.weight_bytes,
+        kv_bytes=engine.kv_bytes,
+        eager=engine.name == "hf" or engine.eager,
+    )
+
+
+def _prefill(job: Job, engine: Engine, prompts: float, tensor: int) -> Band:
+    mean = job.lengths.prompt_mean
+    return time.forward_s(job.policy.shape, job.gpu, tokens=prompts * mean, row_tokens=mean, gpus=tensor)
+
+
+def _stated(job: Job, engine: Engine, stated: Throughput, *, replicas: int, tensor: int) -> Seconds:
+    """A rate that the user measured: prompts × group × completion tokens ÷ rate; one stream's rate, simulated."""
+    _refuse_per_stream(job, engine, stated, tensor=tensor)
+    work = job.work.rows_per_step * job.work.group_size
+    if stated.scope is Scope.AGGREGATE:
+        seconds = work * job.lengths.completion_mean / stated.tokens_per_s
+        because = f"{work:,} completions × {job.lengths.completion_mean:g} tokens ÷ {stated.tokens_per_s:g} tokens/s"
+    else:
+        sequences = -(-work // replicas)
+        cap = min(stated.concurrency, sequences)
+        order = schedule(_lengths(job), sequences=sequences, cap=cap, prompt_tokens=job.lengths.prompt_mean)
+        seconds = rollout_s(order, lambda live, cached: 1 / stated.tokens_per_s)
+        because = f"{stated.tokens_per_s:g} tokens/s a stream, {cap:,} at once on each of {replicas} replica(s)"
+    return Seconds(name=Phase.GENERATE, band=Band.exactly(seconds), because=f"{because}, as measured by you",
+                   basis=Basis.CALIBRATED)  # fmt: skip
+
+
+def _refuse_per_stream(job: Job, engine: Engine, stated: Throughput, *, tensor: int) -> None:
+    """All streams together make more than the fastest single one could: else the rate is one stream's."""
+    if stated.scope is Scope.PER_STREAM or stated.concurrency < 4:
+        return
+    fast = _decode(job, engine, tensor).step_s[0]
+    alone = 1 / fast(1, job.lengths.prompt_mean)
+    if stated.tokens_per_s < alone:
+        raise InputError.one(
+            "rollout.throughput.scope",
+            f"{stated.tokens_per_s:g} tokens/s is said to be all {stated.concurrency:,} sequences' together, but a "
+            f"single one reaches up to {alone:,.0f} here: it looks like one stream's rate",
+            'scope = "per-stream"',
+        )
+
+
+def _concurrency(job: Job, engine: Engine, sequences: int) -> int:
+    """Sequences that decode at once on one replica: the cache budget, the engine's limit, the work."""
+    if engine.placement is EnginePlacement.SHARED:
+        return in_place_sequences(job, engine)
+    budget = engine_budget_bytes(job, engine) - engine_weight_bytes(job, engine)
+    typical = round(job.lengths.prompt_mean + job.lengths.completion_mean)
+    held = concurrency_cap(
+        job.policy.shape, budget_bytes=max(0.0, budget), tokens=typical, kv_bytes=engine.kv_bytes, tensor=engine.tensor
+    )
+    return max(1, min(held, engine.max_sequences, sequences))
+
+
+# --- scoring, update, sync -----------------------------------------------------------------------------------------
+
+
+def no_grad_pass(job: Job, network: Network, *, tokens: float) -> Band:
+    """One forward over `tokens` on the network's GPUs."""
+    return time.forward_s(
+        network.shape,
+        job.gpu,
+        tokens=tokens,
+        row_tokens=job.lengths.row_mean,
+        gpus=job.layouts[network.group].gpus,
+        scalar_head=network.scalar_head,
+    )
+
+
+def _score(job: Job) -> Iterator[Seconds]:
+    """One forward per network that scores. The old log-probs need none when one mini-batch makes the step."""
+    tokens = tokens_per_step(job)
+    on_policy = job.work.passes == 1 and job.work.mini_batch_rows >= job.work.rows_per_step
+    for network in job.networks.values():
+        works = State.FORWARD in states_in(job, Phase.SCORE, network.role)
+        if not works or (network.role is Role.POLICY and on_policy):
+            continue
+        yield Seconds(
+            name=f"{Phase.SCORE} {network.role}",
+            band=no_grad_pass(job, network, tokens=tokens),
+            because=f"2 FLOPs × active parameters × {tokens:,.0f} tokens",
+            basis=Basis.CALIBRATED,
+        )
+    yield from _verifier(job)
+
+
+def _verifier(job: Job) -> Iterator[Seconds]:
+    """A reward function's own seconds."""
+    upkeep, completions = job.upkeep, rows_per_step(job)
+    if upkeep.verifier_s:
+        seconds = completions * upkeep.verifier_s / upkeep.verifier_workers
+        because = f"{completions:,.0f} completions × {upkeep.verifier_s:g} s ÷ {upkeep.verifier_workers:,} workers"
+        yield Seconds(
+            name=f"{Phase.SCORE} function", band=Band.exactly(seconds), because=because, basis=Basis.DATASHEET
+        )
+
+
+def _update(job: Job) -> Iterator[Seconds]:
+    tokens = tokens_per_step(job)
+    recompute = job.kernels.checkpointing is Checkpointing.FULL
+    for network in job.networks.values():
+        if not network.trainable:
+            continue
+        full = network.tuning is Tuning.FULL
+        band = time.update_s(
+            network.shape,
+            job.gpu,
+            tokens=tokens * job.work.passes,
+            row_tokens=job.lengths.row_mean,
+            gpus=job.layouts[network.group].gpus,
+            full=full,
+            recompute=recompute,
+            scalar_head=network.scalar_head,
+            online=job.algorithm.online,
+        )
+        times_n = (6 if full else 4) + (2 if recompute else 0)
+        yield Seconds(
+            name=f"{Phase.UPDATE} {network.role}",
+            band=band,
+            because=f"{times_n} FLOPs × active parameters × {tokens * job.work.passes:,.0f} tokens and attention",
+            basis=Basis.CALIBRATED,
+        )
+    reference = job.networks.get(Role.REFERENCE)
+    if job.algorithm is Algorithm.DPO and reference is not None and reference.placement is not Placement.CACHED:
+        yield Seconds(
+            name=f"{Phase.UPDATE} {Role.REFERENCE}",
+            band=no_grad_pass(job, reference, tokens=tokens),
+            because="the frozen forward over the same pairs",
+            basis=Basis.CALIBRATED,
+        )
+
+
+def _sync(job: Job, engine: Engine) -> Iterator[Seconds]:
+    if engine.placement is EnginePlacement.SHARED:
+        return
+    yield Seconds(
+        name=Phase.SYNC, band=time.sync_s(job.policy.shape), because="weights to the engine", basis=Basis.CALIBRATED
+    )
+    if engine.sleep_level == 1:
+        moved = engine_weight_bytes(job, engine)
+        yield Seconds(
+            name="wake", band=time.wake_s(moved), because="engine weights to the host and back", basis=Basis.CALIBRATED
+        )
