@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from math import ceil
 
@@ -57,6 +58,25 @@ class Held:
 
 def held(shape: ModelShape, layout: Layout, *, scalar_head: bool = False, select: Select | None = None) -> Held:
     """Numbers of the selected tensors (None: all) on the GPU of the largest pipeline stage."""
+    if select is None:
+        # Only these degrees matter here: one entry serves every sharding and offload of a search.
+        degrees = Layout(
+            gpus=layout.model_parallel,
+            tensor=layout.tensor,
+            pipeline=layout.pipeline,
+            expert=layout.expert,
+            layer_split=layout.layer_split,
+        )
+        return _held_whole(shape, degrees, scalar_head)
+    return _held(shape, layout, scalar_head=scalar_head, select=select)
+
+
+@lru_cache(maxsize=4096)
+def _held_whole(shape: ModelShape, degrees: Layout, scalar_head: bool) -> Held:
+    return _held(shape, degrees, scalar_head=scalar_head, select=None)
+
+
+def _held(shape: ModelShape, layout: Layout, *, scalar_head: bool, select: Select | None) -> Held:
     stages = layout.pipeline * layout.layer_split
     each = [
         (count, _sum(block_tensors(block, hidden=shape.hidden), layout, select, block.attention))

@@ -237,9 +237,14 @@ def _whole_pairs(sequences: int, algorithm: Algorithm) -> int:
     return max(2, sequences - sequences % 2) if algorithm.pairs else sequences
 
 
-def _kernels(settings: Settings, work: Work, layout: Layout, update: MicroBatch, algorithm: Algorithm) -> Kernels:
+def accumulates(work: Work, layout: Layout, update: MicroBatch, algorithm: Algorithm) -> bool:
+    """Does one optimizer step take several micro-batches on a rank?"""
     sequences = work.mini_batch_rows * work.group_size * (2 if algorithm.pairs else 1)
-    several = sequences > update.sequences * max(1, layout.data) and update.rows is not RowLayout.PACKED
+    return sequences > update.sequences * max(1, layout.data) and update.rows is not RowLayout.PACKED
+
+
+def _kernels(settings: Settings, work: Work, layout: Layout, update: MicroBatch, algorithm: Algorithm) -> Kernels:
+    several = accumulates(work, layout, update, algorithm)
     why = "one optimizer step takes several micro-batches" if several else "one micro-batch an optimizer step"
 
     def flag(name: str) -> bool:

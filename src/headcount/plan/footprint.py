@@ -13,7 +13,7 @@ from headcount.plan.state_rows import host_state_rows
 from headcount.units import bytes_text
 from headcount.vocabulary import Level, Phase, Verdict, phases_of
 
-__all__ = ["footprint", "footprints", "needed_bytes"]
+__all__ = ["footprint", "footprints", "needed_bytes", "tightness"]
 
 # What the allocator cannot win back by flushing its cache: rounding to 512-byte and 2-MiB blocks, workspaces of cuBLAS.
 # Near the limit the fragmentation surcharge of the reserved level does not decide. Published sweeps (docs/evidence.md):
@@ -30,13 +30,35 @@ def footprints(job: Job) -> tuple[Footprint, ...]:
     return tuple(footprint(job, group) for group in job.layouts)
 
 
+def tightness(job: Job, group: str) -> tuple[Verdict, Band, Moment]:
+    """The verdict alone, with the bytes that decide it and the worst moment: what a search asks a thousand times."""
+    moments = _moments(job, group)
+    worst = largest(moments)
+    need = needed_bytes(moments)
+    verdict, _ = _verdict(need, job.gpu, worst)
+    if job.host_bytes_per_node is not None and _host_verdict(job, _hosts(job, group)):
+        verdict = Verdict.DOES_NOT_FIT
+    return verdict, need, worst
+
+
+def _phases(job: Job) -> list[Phase]:
+    return [phase for phase in phases_of(job.algorithm) if _happens(job, phase)]
+
+
+def _moments(job: Job, group: str) -> tuple[Moment, ...]:
+    return tuple(moment for phase in _phases(job) for moment in phase_moments(job, group, phase) if moment.rows)
+
+
+def _hosts(job: Job, group: str) -> tuple[Moment, ...]:
+    return tuple(moment for phase in _phases(job) for moment in _host(job, group, phase))
+
+
 def footprint(job: Job, group: str) -> Footprint:
     """All moments of a group, its levels at the worst of them, and the verdict."""
-    phases = [phase for phase in phases_of(job.algorithm) if _happens(job, phase)]
-    moments = tuple(moment for phase in phases for moment in phase_moments(job, group, phase) if moment.rows)
+    moments = _moments(job, group)
     need = needed_bytes(moments)
     verdict, because = _verdict(need, job.gpu, largest(moments))
-    hosts = tuple(moment for phase in phases for moment in _host(job, group, phase))
+    hosts = _hosts(job, group)
     host_verdict = _host_verdict(job, hosts)
     return Footprint(
         group=group,

@@ -12,7 +12,15 @@ from headcount.facts.price import find_price
 from headcount.job.job import EnginePlacement, Job, Network, Placement
 from headcount.ledger.predicted import Band, Seconds, Stage
 from headcount.plan.residents import residents, trained_parameters
-from headcount.plan.step_time import group_seconds, no_grad_pass, step_seconds, tokens_per_step
+from headcount.plan.step_time import (
+    between_rows,
+    generate_rows,
+    no_grad_pass,
+    seconds_of,
+    step_seconds,
+    tokens_per_step,
+    train_rows,
+)
 from headcount.vocabulary import Algorithm, Basis, Phase, Role
 
 __all__ = ["stages"]
@@ -168,9 +176,8 @@ def _idle_gpu_s(job: Job, step: tuple[Seconds, ...]) -> float:
     """GPU-seconds of one step in which one side of a split waits for the other."""
     if job.engine is None or job.engine.placement is not EnginePlacement.SEPARATE:
         return 0.0
-    by_group, wall = group_seconds(job), sum(row.band.p50 for row in step)
-    both = sum(row.band.p50 for row in by_group.between)
+    wall = sum(row.band.p50 for row in step)
+    generating, training, both = (seconds_of(rows(job)).p50 for rows in (generate_rows, train_rows, between_rows))
     engine_gpus = job.layouts[job.engine.group].gpus
-    idle_engine = wall - by_group.generate_s.p50 - both
-    idle_trainer = wall - by_group.train_s.p50 - both
+    idle_engine, idle_trainer = wall - generating - both, wall - training - both
     return max(0.0, idle_engine) * engine_gpus + max(0.0, idle_trainer) * (job.gpus - engine_gpus)

@@ -7,8 +7,7 @@ longer one hides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from headcount.errors import InputError
 from headcount.estimate import time
@@ -21,9 +20,10 @@ from headcount.plan.phases import engine_budget_bytes, engine_weight_bytes, in_p
 from headcount.plan.residents import states_in
 from headcount.vocabulary import Algorithm, Basis, Phase, Role, State
 
-__all__ = ["GroupSeconds", "group_seconds", "no_grad_pass", "rows_per_step", "step_seconds", "tokens_per_step"]
-
-OVERLAP = "overlap"
+__all__ = [
+    "between_rows", "generate_rows", "no_grad_pass", "rows_per_step", "seconds_of", "step_seconds", "tokens_per_step",
+    "train_rows",
+]  # fmt: skip
 
 
 def rows_per_step(job: Job) -> float:
@@ -36,56 +36,41 @@ def tokens_per_step(job: Job) -> float:
     return rows_per_step(job) * job.lengths.row_mean
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GroupSeconds:
-    """One step's rows, apart: what the engine's GPUs do and what the trainer's do."""
-
-    generate: tuple[Seconds, ...]
-    train: tuple[Seconds, ...]  # score, update
-    between: tuple[Seconds, ...]  # sync, wake, fixed: both sides wait
-
-    @property
-    def generate_s(self) -> Band:
-        """Seconds of generation."""
-        return _total(self.generate)
-
-    @property
-    def train_s(self) -> Band:
-        """Seconds of scoring and updating."""
-        return _total(self.train)
+def step_seconds(job: Job) -> tuple[Seconds, ...]:
+    """One steady step by phase; the rows add up to the wall-clock."""
+    generate, train, between = generate_rows(job), train_rows(job), between_rows(job)
+    return (*generate, *train, *between, *_overlap(job, generate, train))
 
 
-def _total(rows: tuple[Seconds, ...]) -> Band:
+def generate_rows(job: Job) -> tuple[Seconds, ...]:
+    """What the engine's GPUs do; nothing offline."""
+    return () if job.engine is None else (_generate(job, job.engine),)
+
+
+def train_rows(job: Job) -> tuple[Seconds, ...]:
+    """What the trainer's GPUs do: score, update."""
+    return tuple(_update(job)) if job.engine is None else (*_score(job), *_update(job))
+
+
+def between_rows(job: Job) -> tuple[Seconds, ...]:
+    """What both sides wait for: weights to the engine, wake-up, fixed costs."""
+    return () if job.engine is None else (*_sync(job, job.engine), _fixed())
+
+
+def seconds_of(rows: Sequence[Seconds]) -> Band:
+    """Rows in turn."""
     return sum((row.band for row in rows), start=Band.exactly(0))
 
 
-def group_seconds(job: Job) -> GroupSeconds:
-    """The rows of a step by who works."""
-    if job.engine is None:
-        return GroupSeconds(generate=(), train=tuple(_update(job)), between=())
-    return GroupSeconds(
-        generate=(_generate(job, job.engine),),
-        train=(*_score(job), *_update(job)),
-        between=(*_sync(job, job.engine), _fixed()),
-    )
-
-
-def step_seconds(job: Job) -> tuple[Seconds, ...]:
-    """One steady step by phase; the rows add up to the wall-clock."""
-    by_group = group_seconds(job)
-    hidden = _overlap(job, by_group)
-    return (*by_group.generate, *by_group.train, *by_group.between, *hidden)
-
-
-def _overlap(job: Job, by_group: GroupSeconds) -> Iterator[Seconds]:
+def _overlap(job: Job, generate: Sequence[Seconds], train: Sequence[Seconds]) -> Iterator[Seconds]:
     """max(generate, train) = generate + train − min(generate, train), when the engine runs ahead of the trainer."""
     if job.engine is None or not job.engine.staleness:
         return
-    one, other = by_group.generate_s, by_group.train_s
+    one, other = seconds_of(generate), seconds_of(train)
     hidden = Band(*(-min(a, b) for a, b in zip(_ends(one), _ends(other), strict=True)))
     shorter, longer = ("generation", "training") if one.p50 < other.p50 else ("training", "generation")
     yield Seconds(
-        name=OVERLAP,
+        name="overlap",
         band=hidden,
         because=f"{shorter} runs beside {longer} on other GPUs (staleness {job.engine.staleness})",
         basis=Basis.CALIBRATED,
