@@ -1,6 +1,6 @@
 """How many seconds does one decode step take on one engine replica, and how many tokens a second does that make?
 
-step = (weights³ + compute³)^⅓ + cache + layers · host + collectives + per-request costs, where
+step = √(weights² + compute²) + cache + layers · host + collectives + per-request costs, where
 weights = touched bytes ÷ (bandwidth · share), compute = FLOPs ÷ (peak · share), cache = live KV bytes ÷ (bandwidth ·
 share). Touched experts: E · (1 − (1 − k ÷ E)^B) for B tokens with uniform routing. The shares and host costs are
 calibrated (`facts/data/decode_speed.toml`, fitted by scripts/fit_decode).
@@ -84,7 +84,7 @@ class Load:
 def step_seconds(load: Load, speed: Any) -> Any:
     """One step of all stages, in turn."""
     weights, compute = load.weights_s / speed.weights, load.compute_s / speed.compute
-    device = (weights**3 + compute**3) ** (1 / 3) + load.cache_s / speed.cache
+    device = (weights**2 + compute**2) ** 0.5 + load.cache_s / speed.cache
     host = load.layers * speed.layer_s + load.moe_layers * speed.moe_layer_s + load.mla_layers * speed.mla_layer_s
     wire = load.collectives * speed.collective_s + load.wire_s
     return load.stages * (device + host + wire + load.live * speed.request_s) + speed.step_s
