@@ -62,11 +62,13 @@ class Training:
     expert_s: Any  # forward products of routed experts ÷ peak
     expert_small: Any
     permute_s: Any  # bytes of tokens sent to their experts and back ÷ bandwidth
-    exchange_s: Any  # the same ÷ link, where experts live on other GPUs
+    near_s: Any  # the same ÷ link, to experts on the same host
+    far_s: Any  # the same ÷ fabric, to experts on other hosts
     layers: Any  # of one stage
-    moe_layers: Any
+    local_experts: Any  # of all layers of one stage: each is launched on its own
     tensor_wire_s: Any  # all-gathers and reduce-scatters of the hidden states ÷ link
     context_wire_s: Any
+    stage_wire_s: Any  # hidden states handed from stage to stage, every chunk, there and back ÷ fabric
     shard_wire_s: Any  # gathers and reduce-scatters of weights of one micro-batch ÷ link
     gradient_wire_s: Any  # once a step
     optimizer_s: Any  # bytes of state ÷ bandwidth
@@ -93,6 +95,7 @@ def micro_seconds(work: Training, speed: Any) -> Any:
     launch = work.layers * speed.launch_s * (1 + _trains(work) + work.recompute) / 3
     experts = _expert_seconds(work, speed, products)
     wire = work.tensor_wire_s * speed.tensor_exposed * products / 3 + work.context_wire_s * speed.context_exposed
+    wire = wire + work.stage_wire_s * speed.stage_exposed
     compute = gemm + head + attention + element + launch + experts + wire + work.dequantise_s * products
     gathered = work.shard_wire_s / speed.wire
     return (compute**speed.overlap + gathered**speed.overlap) ** (1 / speed.overlap)
@@ -109,8 +112,8 @@ def _attention_passes(work: Training) -> Any:
 
 def _expert_seconds(work: Training, speed: Any, products: Any) -> Any:
     gemm = work.expert_s * products / (_efficiency(work.expert_small, work.ratio, speed) * speed.expert)
-    moved = work.permute_s * speed.permute * products / 3 + work.exchange_s * speed.exchange_exposed * products / 3
-    return gemm + moved + work.moe_layers * speed.route_s * products / 3
+    wire = work.near_s * speed.near_exposed + work.far_s * speed.far_exposed
+    return gemm + (work.permute_s * speed.permute + wire + work.local_experts * speed.route_s) * products / 3
 
 
 def step_seconds(work: Training, speed: Any) -> Any:
@@ -242,6 +245,7 @@ def training_of(
     per_expert = local / spread.tensor * spread.expert * model.routed / max(1, model.moe_layers) / _experts(shape)
     held = model.total - model.expert_total * (1 - 1 / spread.expert)
     copies = model.routed / stage
+    near, far = _exchange(gpu, fabric, spread)
     return Training(
         gemm_s=local * model.dense_flops / stage / peak,
         small=1 / local + 1 / shape.hidden + spread.tensor / model.width,
@@ -253,11 +257,13 @@ def training_of(
         expert_s=local * model.expert_flops / stage / peak,
         expert_small=1 / max(1.0, per_expert) + 1 / shape.hidden + 1 / model.expert_width if model.moe_layers else 0.0,
         permute_s=hidden_bytes * copies / bandwidth,
-        exchange_s=_exchange(gpu, fabric, spread, hidden_bytes * copies),
+        near_s=hidden_bytes * copies * near,
+        far_s=hidden_bytes * copies * far,
         layers=shape.layers / spread.pipeline,
-        moe_layers=model.moe_layers / spread.pipeline,
+        local_experts=model.moe_layers / spread.pipeline * max(1.0, _experts(shape) / spread.expert),
         tensor_wire_s=_ring(gpu, fabric, spread.tensor, 1) * 12 * hidden_bytes * shape.layers / spread.pipeline,
         context_wire_s=_ring(gpu, fabric, spread.context, spread.tensor) * 6 * _kv_bytes(shape, local) / stage,
+        stage_wire_s=_handed_on(gpu, fabric, spread) * hidden_bytes / spread.tensor,
         shard_wire_s=_shard_wire(gpu, fabric, spread, held, gradient_bytes * trained),
         gradient_wire_s=0.0 if spread.sharded else _gradient_wire(gpu, fabric, spread, held * trained, gradient_bytes),
         optimizer_s=held / stage * trained * optimizer_bytes / max(1, spread.data * spread.context) / bandwidth,
@@ -314,6 +320,14 @@ def _near(gpu: Gpu) -> int:
     return gpu.link_gpus or gpu.gpus_per_node
 
 
+def _handed_on(gpu: Gpu, fabric: Fabric, spread: Spread) -> float:
+    """Seconds a byte from stage to stage: each chunk receives and sends, forward and backward."""
+    if spread.pipeline == 1:
+        return 0.0
+    near = spread.tensor * spread.pipeline * spread.context <= _near(gpu)
+    return 2 * spread.virtual_pipeline / (_inside(gpu, fabric) if near else fabric.bytes_per_s)
+
+
 def _shard_wire(gpu: Gpu, fabric: Fabric, spread: Spread, held: float, gradient_bytes: float) -> float:
     """FSDP, one micro-batch: 16-bit weights gathered, gradients reduce-scattered."""
     if not spread.sharded:
@@ -329,11 +343,11 @@ def _gradient_wire(gpu: Gpu, fabric: Fabric, spread: Spread, numbers: float, gra
     return _ring(gpu, fabric, ranks, spread.tensor) * numbers / spread.tensor / spread.pipeline * (gradient_bytes + 2)
 
 
-def _exchange(gpu: Gpu, fabric: Fabric, spread: Spread, moved: float) -> float:
-    """All-to-all there and back, forward and backward. What leaves the host goes through each GPU's own port."""
+def _exchange(gpu: Gpu, fabric: Fabric, spread: Spread) -> tuple[float, float]:
+    """Seconds a byte of copies, (to GPUs under one link, to other hosts): there and back, forward and backward.
+
+    What leaves the host goes through each GPU's own port.
+    """
     ranks = spread.expert
-    if ranks == 1:
-        return 0.0
     near = min(ranks, max(1, _near(gpu) // spread.tensor))
-    inside, outside = (near - 1) / ranks, (ranks - near) / ranks
-    return 4 * moved * (inside / _inside(gpu, fabric) + outside / fabric.bytes_per_s)
+    return 4 * (near - 1) / ranks / _inside(gpu, fabric), 4 * (ranks - near) / ranks / fabric.bytes_per_s

@@ -65,6 +65,8 @@ def decode_speed(architecture: str, precision: str, engine: str, *, mixture: boo
         )
     pace, model = card["host"], rows["model"]
     low, high = rows["spread"]["mixture" if mixture else "dense"]
+    if "assumed" in shares:
+        low, high = low**2, high**2  # twice as wide in the logarithm
     return DecodeSpeed(
         weights=shares["weights"],
         cache=card["cache"],
@@ -79,7 +81,7 @@ def decode_speed(architecture: str, precision: str, engine: str, *, mixture: boo
         collective_s=model["collective_s"],
         eager_layer_s=model["eager_layer_s"],
         spread=(low, high),
-        source=rows["source"],
+        source=shares.get("assumed", rows["source"]),
     )
 
 
