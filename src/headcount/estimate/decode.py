@@ -315,7 +315,10 @@ def concurrency_at_load(replica: Replica, *, tokens: float, most: int) -> int:
     Raises:
         UnknownFact: the weights leave no room for a single sequence.
     """
-    room = replica.gpus * (replica.gpu.capacity_bytes[1] - _RESERVE_BYTES[replica.moe_layers > 0]) - replica.total_weight_bytes
+    room = (
+        replica.gpus * (replica.gpu.capacity_bytes[1] - _RESERVE_BYTES[replica.moe_layers > 0])
+        - replica.total_weight_bytes
+    )
     one = replica.full_cache_bytes * tokens + replica.window_cache_bytes * min(tokens, replica.window)
     # Bytes on one tensor rank of all stages; ranks of attention data parallelism hold their own sequences.
     held = int(_CACHE_SHARE * max(0.0, room) / replica.tensor / one)
@@ -334,6 +337,7 @@ class Decode:
 
     step_s: tuple[Callable[[float, float], float], Callable[[float, float], float], Callable[[float, float], float]]
     prefill_s: Callable[[float, float], float]
+    spread: tuple[float, float]
     because: str
 
 
@@ -352,6 +356,7 @@ def decode_model(replica: Replica, speed: DecodeSpeed, *, eager: bool = False) -
             lambda live, cached: middle(live, cached) * high,
         ),
         prefill_s=lambda tokens, row: prefill_seconds(replica, tokens, row, speed),
+        spread=speed.spread,
         because=(
             f"weights ÷ ({replica.gpu.bandwidth() / 1e9:,.0f} GB/s × {speed.weights:.2f}), FLOPs ÷ "
             f"({replica.peak / 1e12:,.0f} TFLOP/s × {speed.compute:.2f}), cache, {replica.layers} layers of host cost"

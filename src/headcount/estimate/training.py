@@ -15,9 +15,18 @@ from typing import Any
 from headcount.estimate.parameters import block_tensors, parameters
 from headcount.facts.gpu import Gpu
 from headcount.facts.link import Fabric
-from headcount.facts.model_shape import Attention, AttentionKind, Block, DenseMlp, ModelShape, MoeMlp
+from headcount.facts.model_shape import Attention, Block, DenseMlp, ModelShape, MoeMlp
 
-__all__ = ["Passes", "Spread", "Training", "forward_seconds", "micro_seconds", "passes_of", "step_seconds", "training_of"]
+__all__ = [
+    "Passes",
+    "Spread",
+    "Training",
+    "forward_seconds",
+    "micro_seconds",
+    "passes_of",
+    "step_seconds",
+    "training_of",
+]
 
 # Backward over forward: matrix products 2 (1 without weight gradients), attention 2.5 (FlashAttention recomputes
 # scores), element-wise 1.3.
@@ -201,9 +210,7 @@ def _width(block: Block) -> float:
 
 def _score_flops(attention: Attention) -> float:
     """Causal scores and weighted values of one token, per token of the row: 2 · heads · (d_qk + d_v) ÷ 2."""
-    value = attention.value_head_dim or attention.head_dim
-    query = attention.head_dim if attention.kind is not AttentionKind.MLA else attention.head_dim
-    return attention.heads * (query + value)
+    return attention.heads * (attention.head_dim + (attention.value_head_dim or attention.head_dim))
 
 
 def passes_of(*, full: bool, recompute: float, gradient: bool = True) -> Passes:

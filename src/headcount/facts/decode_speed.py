@@ -53,7 +53,9 @@ def decode_speed(architecture: str, precision: str, engine: str, *, mixture: boo
     card = rows["architecture"].get(architecture, {})
     shares, host = card.get(precision), rows["engine"].get(engine)
     if shares is None:
-        known = ", ".join(f"{name} {key}" for name, each in rows["architecture"].items() for key in each if key in _KINDS)
+        known = ", ".join(
+            f"{name} {key}" for name, each in rows["architecture"].items() for key in each if key in _KINDS
+        )
         raise UnknownFact.one(
             f"decode on {architecture} at {precision}",
             f"nobody measured it (known: {known})",

@@ -69,6 +69,7 @@ class Recipe:
     source: str
     settings: tuple[Setting, ...]
     batch: str = ""  # what its batch sizes count, and over which GPUs
+    speed: str = "hf"  # class of trainer whose speed it has (facts/data/training_speed.toml)
 
 
 @cache
@@ -88,6 +89,7 @@ def _recipe(name: str, rows: Mapping[str, Any]) -> Recipe:
         source=row["source"],
         settings=settings,
         batch=_batch(name, rows),
+        speed=row.get("speed", "hf"),
     )
 
 

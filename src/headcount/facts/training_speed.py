@@ -65,7 +65,9 @@ def training_speed(architecture: str, precision: str, framework: str, *, mixture
     rows = _rows()
     card = rows["architecture"].get(architecture, {})
     if precision not in card:
-        known = ", ".join(f"{name} {kind}" for name, each in rows["architecture"].items() for kind in each if kind in _KINDS)
+        known = ", ".join(
+            f"{name} {kind}" for name, each in rows["architecture"].items() for kind in each if kind in _KINDS
+        )
         raise UnknownFact.one(
             f"training on {architecture} at {precision}",
             f"nobody measured it (known: {known})",

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from headcount.errors import InputError
 from headcount.facts.gpu import Gpu
+from headcount.facts.link import Fabric, find_fabric, usual_fabric
 from headcount.job.check import relation_mistakes
 from headcount.job.data_lengths import DataLengths, completion_quantiles, data_lengths
 from headcount.job.defaults import MICRO_BATCH_SOURCE, MICRO_BATCH_TOKENS
@@ -111,6 +112,7 @@ def _job(spec: FlatSpec, settings: Settings, algorithm: Algorithm, gpu: Gpu, gpu
         score=_micro_batch(settings, "score", lengths, algorithm, beside=update),
         kernels=_kernels(settings, work, layouts["train"], update, algorithm),
         gpu=gpu,
+        fabric=_fabric(settings, gpu),
         layouts=layouts,
         engine=engine,
         joint_update=settings.get("update.joint") if algorithm is Algorithm.PPO else False,
@@ -121,6 +123,13 @@ def _job(spec: FlatSpec, settings: Settings, algorithm: Algorithm, gpu: Gpu, gpu
         host_bytes_per_node=_host_bytes(settings),
         sources=settings.sources,
         spec=spec,
+    )
+
+
+def _fabric(settings: Settings, gpu: Gpu) -> Fabric:
+    usual = usual_fabric(gpu.architecture)
+    return find_fabric(
+        settings.get("hardware.fabric", usual.id, f"what {gpu.architecture} hosts are usually sold with")
     )
 
 

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from headcount.errors import InputError
 from headcount.facts.gpu import Gpu
+from headcount.facts.link import Fabric
 from headcount.facts.model_shape import ModelShape
 from headcount.facts.optimizer import Optimizer
 from headcount.facts.precision import FrozenPrecision, PrecisionPolicy
@@ -326,6 +327,7 @@ class Job:
     score: MicroBatch  # no-grad passes: old log-probs, reference, reward, values
     kernels: Kernels
     gpu: Gpu
+    fabric: Fabric  # between hosts
     layouts: Mapping[str, Layout]
     engine: Engine | None = None
     joint_update: bool = False

@@ -142,6 +142,7 @@ KEYS: Mapping[str, Key] = {
         Key("hardware.gpu", "str", "kind of card (headcount facts gpus)"),
         Key("hardware.gpus", "int", "GPUs; left out: the fewest that fit", 1, 65536),
         Key("hardware.gpus_per_node", "int", "GPUs of one node", 1, 1024),
+        Key("hardware.fabric", "str", "network between hosts (headcount facts fabrics)"),
         Key("hardware.host_memory_gib", "float", "host memory of one node", 1, 10**6),
         _choice("layout.shard", "who divides model state", Shard),
         Key("layout.tensor", "int", "tensor-parallel ranks", 1, 1024),

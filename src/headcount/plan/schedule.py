@@ -15,12 +15,11 @@ from headcount.plan.residents import residents, trained_parameters
 from headcount.plan.step_time import (
     between_rows,
     generate_rows,
-    no_grad_pass,
     seconds_of,
     step_seconds,
-    tokens_per_step,
     train_rows,
 )
+from headcount.plan.training_time import no_grad_s
 from headcount.vocabulary import Algorithm, Basis, Phase, Role
 
 __all__ = ["stages"]
@@ -60,7 +59,7 @@ def _stages(job: Job) -> Iterator[Stage]:
 
 
 def _cache_pass(job: Job, reference: Network) -> Seconds:
-    seconds = no_grad_pass(job, reference, tokens=tokens_per_step(job) * job.work.steps / max(1.0, job.work.epochs))
+    seconds = no_grad_s(job, reference, rows=2 * job.work.rows)
     return Seconds(name=Phase.CACHE, band=seconds, because="one forward over all pairs", basis=Basis.CALIBRATED)
 
 
@@ -104,7 +103,7 @@ def _evaluate(job: Job, step: tuple[Seconds, ...]) -> Seconds:
     """Evaluation prompts generate (online) or run forward (offline) as the run's own do, in proportion."""
     samples = job.upkeep.evaluation_prompts * job.upkeep.evaluation_samples
     if job.engine is None:
-        band = no_grad_pass(job, job.policy, tokens=samples * job.lengths.row_mean)
+        band = no_grad_s(job, job.policy, rows=samples)
         because = f"one forward over {samples:,} rows"
     else:
         share = samples / (job.work.rows_per_step * job.work.group_size)

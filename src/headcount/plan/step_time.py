@@ -11,17 +11,20 @@ from collections.abc import Iterator, Sequence
 
 from headcount.errors import InputError
 from headcount.estimate import time
+from headcount.estimate.decode import Decode, decode_model, replica_of
 from headcount.estimate.kv_cache import concurrency_cap
 from headcount.estimate.rollout import completion_lengths, quantiles, rollout_s, schedule, slowest_share
 from headcount.facts.calibration import factor
-from headcount.job.job import Checkpointing, Engine, EnginePlacement, Job, Network, Placement, Scope, Throughput, Tuning
+from headcount.facts.decode_speed import decode_speed
+from headcount.job.job import Checkpointing, Engine, EnginePlacement, Job, Placement, Scope, Throughput, Tuning
 from headcount.ledger.predicted import Band, Seconds
 from headcount.plan.phases import engine_budget_bytes, engine_weight_bytes, in_place_sequences
 from headcount.plan.residents import states_in
+from headcount.plan.training_time import no_grad_s, optimizer_steps, update_s
 from headcount.vocabulary import Algorithm, Basis, Phase, Role, State
 
 __all__ = [
-    "between_rows", "generate_rows", "no_grad_pass", "rows_per_step", "seconds_of", "step_seconds", "tokens_per_step",
+    "between_rows", "generate_rows", "rows_per_step", "seconds_of", "step_seconds", "tokens_per_step",
     "train_rows",
 ]  # fmt: skip
 
@@ -108,7 +111,8 @@ def _generate(job: Job, engine: Engine) -> Seconds:
         prompt_tokens=job.lengths.prompt_mean,
     )
     prompts = sequences / (job.work.group_size if engine.shared_prefill else 1)
-    prefill = _prefill(job, engine, prompts, tensor)
+    mean = job.lengths.prompt_mean
+    prefill = _spread_as(model, model.prefill_s(prompts * mean, mean))
     decode = Band(*(rollout_s(order, step) / batches for step in model.step_s))
     return Seconds(
         name=Phase.GENERATE,
@@ -122,6 +126,12 @@ def _generate(job: Job, engine: Engine) -> Seconds:
     )
 
 
+def _spread_as(model: Decode, seconds: float) -> Band:
+    """The band that the model gives its steps."""
+    low, high = model.spread
+    return Band(seconds * low, seconds, seconds * high)
+
+
 def _lengths(job: Job) -> tuple[float, ...]:
     lengths = job.lengths
     if lengths.completion_quantiles:
@@ -129,20 +139,28 @@ def _lengths(job: Job) -> tuple[float, ...]:
     return completion_lengths(lengths.completion_mean, lengths.completion_max, lengths.completion_sigma)
 
 
-def _decode(job: Job, engine: Engine, tensor: int) -> time.Decode:
-    return time.decode_model(
-        job.policy.shape,
+_ENGINES = {"builtin": "vllm", "hf": "vllm", "trtllm": "tensorrt_llm"}  # whose host costs stand for it
+
+
+def _decode(job: Job, engine: Engine, tensor: int) -> Decode:
+    shape = job.policy.shape
+    precision = _PRECISIONS.get(engine.weight_bytes, "bf16")
+    if precision == "bf16" and "bf16" not in job.gpu.flops_per_s:
+        precision = "fp16"
+    replica = replica_of(
+        shape,
         job.gpu,
-        tensor=tensor,
-        weight_bytes=engine.weight_bytes,
+        precision=precision,
         kv_bytes=engine.kv_bytes,
-        eager=engine.name == "hf" or engine.eager,
+        tensor=tensor,
+        pipeline=engine.pipeline,
     )
+    host = _ENGINES.get(engine.name, engine.name)
+    speed = decode_speed(job.gpu.architecture, precision, host, mixture=shape.moe)
+    return decode_model(replica, speed, eager=engine.name in ("builtin", "hf") or engine.eager)
 
 
-def _prefill(job: Job, engine: Engine, prompts: float, tensor: int) -> Band:
-    mean = job.lengths.prompt_mean
-    return time.forward_s(job.policy.shape, job.gpu, tokens=prompts * mean, row_tokens=mean, gpus=tensor)
+_PRECISIONS = {2.0: "bf16", 1.0: "fp8", 0.56: "int4"}
 
 
 def _stated(job: Job, engine: Engine, stated: Throughput, *, replicas: int, tensor: int) -> Seconds:
@@ -192,21 +210,9 @@ def _concurrency(job: Job, engine: Engine, sequences: int) -> int:
 # --- scoring, update, sync -----------------------------------------------------------------------------------------
 
 
-def no_grad_pass(job: Job, network: Network, *, tokens: float) -> Band:
-    """One forward over `tokens` on the network's GPUs."""
-    return time.forward_s(
-        network.shape,
-        job.gpu,
-        tokens=tokens,
-        row_tokens=job.lengths.row_mean,
-        gpus=job.layouts[network.group].gpus,
-        scalar_head=network.scalar_head,
-    )
-
-
 def _score(job: Job) -> Iterator[Seconds]:
     """One forward per network that scores. The old log-probs need none when one mini-batch makes the step."""
-    tokens = tokens_per_step(job)
+    rows, tokens = rows_per_step(job), tokens_per_step(job)
     on_policy = job.work.passes == 1 and job.work.mini_batch_rows >= job.work.rows_per_step
     for network in job.networks.values():
         works = State.FORWARD in states_in(job, Phase.SCORE, network.role)
@@ -214,7 +220,7 @@ def _score(job: Job) -> Iterator[Seconds]:
             continue
         yield Seconds(
             name=f"{Phase.SCORE} {network.role}",
-            band=no_grad_pass(job, network, tokens=tokens),
+            band=_slower(no_grad_s(job, network, rows=rows), "no-grad-pass"),
             because=f"2 FLOPs × active parameters × {tokens:,.0f} tokens",
             basis=Basis.CALIBRATED,
         )
@@ -234,37 +240,34 @@ def _verifier(job: Job) -> Iterator[Seconds]:
 
 def _update(job: Job) -> Iterator[Seconds]:
     tokens = tokens_per_step(job)
-    recompute = job.kernels.checkpointing is Checkpointing.FULL
     for network in job.networks.values():
         if not network.trainable:
             continue
-        full = network.tuning is Tuning.FULL
-        band = time.update_s(
-            network.shape,
-            job.gpu,
-            tokens=tokens * job.work.passes,
-            row_tokens=job.lengths.row_mean,
-            gpus=job.layouts[network.group].gpus,
-            full=full,
-            recompute=recompute,
-            scalar_head=network.scalar_head,
-            online=job.algorithm.online,
-        )
+        band = update_s(job, network)
+        full, recompute = network.tuning is Tuning.FULL, job.kernels.checkpointing is Checkpointing.FULL
         times_n = (6 if full else 4) + (2 if recompute else 0)
         yield Seconds(
             name=f"{Phase.UPDATE} {network.role}",
-            band=band,
-            because=f"{times_n} FLOPs × active parameters × {tokens * job.work.passes:,.0f} tokens and attention",
+            band=_slower(band, "rl-update") if job.algorithm.online else band,
+            because=(
+                f"{times_n} FLOPs × active parameters × {tokens * job.work.passes:,.0f} tokens, attention, traffic, "
+                f"{optimizer_steps(job):,} optimizer step(s)"
+            ),
             basis=Basis.CALIBRATED,
         )
     reference = job.networks.get(Role.REFERENCE)
     if job.algorithm is Algorithm.DPO and reference is not None and reference.placement is not Placement.CACHED:
         yield Seconds(
             name=f"{Phase.UPDATE} {Role.REFERENCE}",
-            band=no_grad_pass(job, reference, tokens=tokens),
+            band=no_grad_s(job, reference, rows=rows_per_step(job)),
             because="the frozen forward over the same pairs",
             basis=Basis.CALIBRATED,
         )
+
+
+def _slower(band: Band, name: str) -> Band:
+    """What the passes of an RL step cost over those of plain training."""
+    return time.scaled(band, factor(name))
 
 
 def _sync(job: Job, engine: Engine) -> Iterator[Seconds]:

@@ -1,4 +1,4 @@
-"""Shapes that published speed tables use and no hub config of ours describes: widths alone, enough for FLOPs and bytes."""
+"""Which shapes do published speed tables mean? Widths alone where no shipped config has them: enough for FLOPs."""
 
 from __future__ import annotations
 

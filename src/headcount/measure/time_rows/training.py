@@ -167,7 +167,13 @@ def _spread(row: Mapping[str, Any], gpu: Gpu, framework: str) -> tuple[Spread, i
 
 
 def _work(
-    row: Mapping[str, Any], shape: ModelShape, gpu: Gpu, spread: Spread, precision: str, tokens: float, row_tokens: float
+    row: Mapping[str, Any],
+    shape: ModelShape,
+    gpu: Gpu,
+    spread: Spread,
+    precision: str,
+    tokens: float,
+    row_tokens: float,
 ) -> Training:
     task = str(row["task"])
     if task == "qlora":
