@@ -17,6 +17,7 @@ from statistics import NormalDist, fmean, pstdev
 __all__ = ["Stretch", "completion_lengths", "fixed_rate_s", "quantiles", "rollout_s", "schedule", "slowest_share"]
 
 _QUANTILES = 64
+_SIBLINGS = 0.4  # correlation of the lengths of one prompt's completions (assumed: long problems have long answers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,15 +54,16 @@ def quantiles(drawn: tuple[float, ...], count: int = _QUANTILES) -> tuple[float,
     return tuple(fmean(drawn[start:stop]) for start, stop in pairwise(edges))
 
 
-def slowest_share(lengths: tuple[float, ...], *, prompts: int, replicas: int) -> float:
+def slowest_share(lengths: tuple[float, ...], *, prompts: int, group_size: int, replicas: int) -> float:
     """Work of the busiest of `replicas` over the mean one's, when `prompts` fall on them at random.
 
-    A replica's sum of n lengths spreads by cv ÷ √n around its mean; the largest of R such sums lies
-    Φ⁻¹(1 − 1 ÷ (R + 1)) spreads above it. Siblings of a prompt are alike, so a group counts once.
+    A replica's sum of n lengths spreads by cv ÷ √n_eff around its mean; the largest of R such sums lies
+    Φ⁻¹(1 − 1 ÷ (R + 1)) spreads above it. Siblings resemble each other: n_eff = n ÷ (1 + (group − 1) · ρ).
     """
     if replicas < 2:
         return 1.0
-    spread = pstdev(lengths) / fmean(lengths) / sqrt(max(1.0, prompts / replicas))
+    alone = prompts * group_size / replicas / (1 + (group_size - 1) * _SIBLINGS)
+    spread = pstdev(lengths) / fmean(lengths) / sqrt(max(1.0, alone))
     return 1.0 + spread * NormalDist().inv_cdf(1 - 1 / (replicas + 1))
 
 

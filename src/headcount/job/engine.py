@@ -12,6 +12,7 @@ from headcount.job.throughput import throughput_of
 __all__ = ["engine_of"]
 
 _BYTES = {"bf16": 2.0, "fp8": 1.0, "int4": 0.56}
+_SEPARATE_SHARE = 0.9
 _WEIGHTS_SHARE = 0.6  # of the engine's share: the rest is left to cache and workspace
 
 
@@ -40,11 +41,7 @@ def engine_of(settings: Settings, shape: ModelShape, gpu: Gpu, train: Layout) ->
     gpus = train.gpus
     if separate:
         gpus = int(settings.get("rollout.engine_gpus", train.gpus, "as many as train"))
-    fraction = float(
-        settings.get("rollout.memory_fraction", 0.9, "vLLM's default on GPUs of its own")
-        if separate and not settings.stated("rollout.memory_fraction")
-        else settings.get("rollout.memory_fraction")
-    )
+    fraction = _memory_fraction(settings, separate=separate)
     weight_bytes = _BYTES[settings.get("rollout.engine_precision")]
     usual = _tensor_ranks(shape, gpu, gpus, fraction, weight_bytes)
     why = f"fewest ranks whose weights take at most {_WEIGHTS_SHARE:.0%} of the engine's share"
@@ -71,6 +68,17 @@ def engine_of(settings: Settings, shape: ModelShape, gpu: Gpu, train: Layout) ->
         group="rollout" if separate else "train",
     )
     return engine, Layout(gpus=gpus, gpus_per_node=train.gpus_per_node) if separate else None
+
+
+def _memory_fraction(settings: Settings, *, separate: bool) -> float:
+    """A recipe's share is meant for an engine beside a trainer; one on GPUs of its own takes nearly all."""
+    key = "rollout.memory_fraction"
+    if not separate or settings.given(key):
+        return float(settings.get(key))
+    settings.sources[key] = Source(
+        origin=Origin.DEFAULT, text="vLLM's default on GPUs of its own", value=_SEPARATE_SHARE
+    )
+    return _SEPARATE_SHARE
 
 
 def _tensor_ranks(shape: ModelShape, gpu: Gpu, gpus: int, fraction: float, weight_bytes: float) -> int:

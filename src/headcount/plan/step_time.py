@@ -100,7 +100,7 @@ def _generate(job: Job, engine: Engine) -> Seconds:
         return _stated(job, engine, engine.throughput, replicas=replicas, tensor=tensor)
     sequences = -(-job.work.rows_per_step * job.work.group_size // replicas)
     lengths = _lengths(job)
-    slowest = slowest_share(lengths, prompts=job.work.rows_per_step, replicas=replicas)
+    slowest = slowest_share(lengths, prompts=job.work.rows_per_step, group_size=job.work.group_size, replicas=replicas)
     batches = 1 + engine.staleness  # the tail of one batch decodes beside the head of the next
     cap = _concurrency(job, engine, sequences * batches)
     model = _decode(job, engine, tensor)
@@ -248,7 +248,7 @@ def _update(job: Job) -> Iterator[Seconds]:
         times_n = (6 if full else 4) + (2 if recompute else 0)
         yield Seconds(
             name=f"{Phase.UPDATE} {network.role}",
-            band=_slower(band, "rl-update") if job.algorithm.online else band,
+            band=_slower(band, _update_factor(network)) if job.algorithm.online else band,
             because=(
                 f"{times_n} FLOPs × active parameters × {tokens * job.work.passes:,.0f} tokens, attention, traffic, "
                 f"{optimizer_steps(job):,} optimizer step(s)"
@@ -263,6 +263,10 @@ def _update(job: Job) -> Iterator[Seconds]:
             because="the frozen forward over the same pairs",
             basis=Basis.CALIBRATED,
         )
+
+
+def _update_factor(network: Network) -> str:
+    return "rl-update-mixture" if network.shape.moe else "rl-update"
 
 
 def _slower(band: Band, name: str) -> Band:
