@@ -4,6 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 MODEL ?= Qwen/Qwen2.5-7B-Instruct
 GPU ?= h100-sxm
+EVIDENCE := $(addprefix evidence/,published.jsonl memory_reports.jsonl decode.jsonl training.jsonl rl.jsonl)
 
 .PHONY: demo test check backtest bench long format clean
 
@@ -19,7 +20,7 @@ check: .venv/tested
 	scripts/check
 
 backtest: .venv/plain  ## predicted against published, on the rows that the repository carries
-	$(BIN)/headcount backtest evidence/published.jsonl evidence/memory_reports.jsonl
+	$(BIN)/headcount backtest $(EVIDENCE)
 
 bench: .venv/plain
 	$(BIN)/python benchmarks/startup.py

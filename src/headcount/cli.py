@@ -220,18 +220,23 @@ def facts(
 
 @app.command(epilog="Example: headcount backtest evidence/published.jsonl evidence/memory_reports.jsonl")
 def backtest(
-    files: Annotated[list[Path], typer.Argument(help="JSONL of published rows or of reports with a job.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="JSONL of published rows, reports with a job, decode, train or rl rows.")
+    ],
     summary: Annotated[bool, typer.Option("--summary", help="Only the figures, not every case.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Predicted against published, row by row: signed error, verdict, deciding rows, assumptions, coverage."""
+    """Predicted against published, row by row: bytes, verdicts and seconds, with errors and coverage."""
     from headcount.measure.backtest import backtest as backtest_verb
     from headcount.measure.backtest_report import backtest_json, backtest_text
+    from headcount.measure.backtest_time import is_time_row, time_scores
     from headcount.measure.mapping.evidence import read_cases
     from headcount.plan.planner import plan as plan_verb
 
-    scores = backtest_verb(read_cases(files), plan=plan_verb)
-    typer.echo(backtest_json(scores) if as_json else backtest_text(scores, details=not summary))
+    cases = read_cases(files)
+    times = time_scores(cases, plan=plan_verb)
+    scores = backtest_verb([case for case in cases if not is_time_row(case)], plan=plan_verb)
+    typer.echo(backtest_json(scores, times) if as_json else backtest_text(scores, times, details=not summary))
 
 
 def _version(wanted: bool) -> None:

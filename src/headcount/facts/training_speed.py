@@ -56,8 +56,10 @@ def _rows() -> Mapping[str, Any]:
 
 
 @cache
-def training_speed(architecture: str, precision: str, framework: str, *, mixture: bool) -> TrainingSpeed:
-    """The constants for one kind of trainer.
+def training_speed(
+    architecture: str, precision: str, framework: str, *, mixture: bool, release: float = _NOW
+) -> TrainingSpeed:
+    """The constants for one kind of trainer; `release` is the year of its libraries.
 
     Raises:
         UnknownFact: nobody measured this architecture at this precision.
@@ -74,7 +76,7 @@ def training_speed(architecture: str, precision: str, framework: str, *, mixture
             "add its row with a source to facts/data/training_speed.toml",
         )
     trainer, common = rows["framework"][framework], dict(rows["all"])
-    from_first = _NOW - _FIRST
+    from_first = max(0.0, release - _FIRST)
     fade, route_fade = common.pop("fade"), common.pop("route_fade")
     low, high = rows["spread"][_segment(framework, mixture=mixture)]
     if "assumed" in card:

@@ -16,22 +16,26 @@ from headcount.measure.backtest_figures import (
     verdicts_of,
     without_family,
 )
+from headcount.measure.backtest_time import TimeScore, time_lines
 from headcount.units import GIB
 
 __all__ = ["backtest_json", "backtest_text"]
 
 
-def backtest_json(scores: Sequence[Score]) -> str:
+def backtest_json(scores: Sequence[Score], times: Sequence[TimeScore] = ()) -> str:
     """The list of records, one a case; the format is documented in docs/evidence.md."""
-    return json.dumps([score.as_json() for score in scores], indent=1, ensure_ascii=False)
+    return json.dumps([score.as_json() for score in (*scores, *times)], indent=1, ensure_ascii=False)
 
 
-def backtest_text(scores: Sequence[Score], *, details: bool = True) -> str:
+def backtest_text(scores: Sequence[Score], times: Sequence[TimeScore] = (), *, details: bool = True) -> str:
     """A line for each case, then the figures."""
     lines: list[str] = []
-    if details:
+    if details and scores:
         lines += [*_memory_lines(scores), "", *_verdict_lines(scores), "", *_skip_lines(scores), ""]
-    return "\n".join([*lines, *_figure_lines(scores)])
+    lines += _figure_lines(scores) if scores else []
+    if any(score.signed_error is not None for score in times):
+        lines += ["", *time_lines(times, details=details)]
+    return "\n".join(lines)
 
 
 def _memory_lines(scores: Sequence[Score]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from headcount.estimate.kv_cache import concurrency_cap
 from headcount.estimate.rollout import completion_lengths, quantiles, rollout_s, schedule, slowest_share
 from headcount.facts.calibration import factor
 from headcount.facts.decode_speed import decode_speed
-from headcount.job.job import Checkpointing, Engine, EnginePlacement, Job, Placement, Scope, Throughput, Tuning
+from headcount.job.job import Checkpointing, Engine, EnginePlacement, Job, Network, Placement, Scope, Throughput, Tuning
 from headcount.ledger.predicted import Band, Seconds
 from headcount.plan.phases import engine_budget_bytes, engine_weight_bytes, in_place_sequences
 from headcount.plan.residents import states_in

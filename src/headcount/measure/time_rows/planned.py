@@ -6,15 +6,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from headcount.errors import HeadcountError
+from headcount.facts.recipe import recipes
 from headcount.job.job import Job, RowLayout
 from headcount.ledger.predicted import Band, Plan, Stage
 from headcount.measure.mapping.evidence import Case, mapping_in
-from headcount.measure.mapping.spec import NotMappable, jobs_of
+from headcount.measure.mapping.spec import Mapped, NotMappable, jobs_of
 from headcount.measure.time_rows.decode import Skipped
 
 __all__ = ["PlannedRow", "planned_rows", "run_stage"]
 
 _ONLINE = ("grpo", "ppo", "dapo", "rloo")
+_TRUNCATING = ("ms-swift", "ms-swift-megatron")
+_ITERATIONS = ("litgpt",)  # print seconds of one micro-batch
 _LONG = 2048  # tokens of a micro-batch from which launches stop deciding
 
 
@@ -51,7 +54,8 @@ def run_stage(plan: Plan) -> Stage:
 
 def _planned(case: Case, plan: Callable[[Job], Plan]) -> PlannedRow:
     mapped = jobs_of(case)
-    job = _with_rows(case, mapped.jobs[0])
+    _say_enough(case, mapped)
+    job = _with_rows(case, mapped)
     planned = plan(job)
     if not planned.stages:
         raise NotMappable("no speed is known for this card")
@@ -68,21 +72,46 @@ def _planned(case: Case, plan: Callable[[Job], Plan]) -> PlannedRow:
     )
 
 
-def _with_rows(case: Case, job: Job) -> Job:
+def _say_enough(case: Case, mapped: Mapped) -> None:
+    """Time asks for real lengths and whole batches, where memory is content with a cap."""
+    batch, flags = mapping_in(case.fields, "batch"), case.fields.get("flags") or ()
+    unknown = [flag for flag in flags if flag in ("lengths_unknown", "throughput_lengths_unknown", "batch_unknown")]
+    if unknown:
+        raise NotMappable(f"its source flags {unknown[0]}")
+    if any(word in str(case.fields.get("precision")).lower() for word in ("fp8", "float8", "fp4")):
+        raise NotMappable("8-bit training is scored with the training rows")
+    if case.fields.get("algorithm") in _ONLINE:
+        if mapped.trainer_only or not (batch.get("avg_completion_tokens") or batch.get("avg_seq_tokens")):
+            raise NotMappable("mean lengths of the completions are not stated")
+        if not (batch.get("prompts_per_step") or batch.get("global_batch")):
+            raise NotMappable("completions of a step are not stated")
+    elif mapped.recipe in _TRUNCATING and batch.get("packing") is not True:
+        raise NotMappable("a cap is not a length: rows of chats rarely fill it")
+
+
+def _with_rows(case: Case, mapped: Mapped) -> Job:
     """Offline a step is the rows that the source counts in one; memory does not ask, time does."""
-    rows = mapping_in(case.fields, "batch").get("global_batch")
+    job, batch = mapped.jobs[0], mapping_in(case.fields, "batch")
+    rows = batch.get("global_batch")
+    if mapped.recipe in _ITERATIONS and batch.get("micro_batch_per_gpu"):
+        rows = int(batch["micro_batch_per_gpu"]) * job.layouts["train"].data
+    if isinstance(stated := batch.get("seq_len"), int) and job.lengths.row_max != stated:
+        raise NotMappable("rows are divided over ranks in a way that the job does not state")
     if job.algorithm.online or not isinstance(rows, int) or rows < 1:
         return job
+    if rows < job.layouts["train"].data:
+        raise NotMappable("fewer rows a step than ranks: sequences are divided in a way that is not stated")
     return job.replaced("work.rows_per_step", rows)
 
 
 def _segment(case: Case, job: Job) -> str:
+    """By what decides the time: an RL step, or the class of trainer; eager ones apart where launches decide."""
     if case.fields.get("algorithm") in _ONLINE:
         return "rl"
-    micro = (
-        job.update.sequences * job.lengths.row_mean if job.update.rows is not RowLayout.PACKED else job.update.tokens
-    )
-    return "hf" if micro >= _LONG else "hf-short"
+    speed = recipes()[job.recipe.partition("@")[0]].speed
+    packed = job.update.rows is RowLayout.PACKED
+    micro = job.update.tokens if packed else job.update.sequences * job.lengths.row_mean
+    return f"{speed}-short" if speed == "hf" and micro < _LONG else speed
 
 
 def _observed_s(case: Case, job: Job) -> float:
@@ -95,6 +124,6 @@ def _observed_s(case: Case, job: Job) -> float:
     step = measured.get("step_s")
     if not step:
         raise NotMappable("a rate without a scope")
-    if not job.algorithm.online and not batch.get("global_batch"):
+    if not job.algorithm.online and not (batch.get("global_batch") or job.recipe in _ITERATIONS):
         raise NotMappable("seconds of a step whose rows are not stated")
     return float(step)

@@ -126,7 +126,7 @@ def _settings(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _layout(row: Mapping[str, Any]) -> dict[str, Any]:
     """`[tp, cp, ep, pp, vpp]`."""
-    tensor, context, expert, pipeline = (_numbers(row["training_tp_cp_ep_pp_vpp"]) + [1, 1, 1, 1])[:4]
+    tensor, context, expert, pipeline = [*_numbers(row["training_tp_cp_ep_pp_vpp"]), 1, 1, 1, 1][:4]
     layout: dict[str, Any] = {"tensor": tensor, "context": context, "expert": expert, "pipeline": pipeline}
     if tensor > 1:
         layout["sequence_parallel"] = True
