@@ -1,9 +1,11 @@
 """How many seconds does one decode step take on one engine replica, and how many tokens a second does that make?
 
-step = √(weights² + compute²) + cache + layers · host + collectives + per-request costs, where
+device = √(weights² + compute²) + cache + passes + layers · launch + collectives; host = fixed + requests · each;
+step = √(device² + host²), since an engine schedules the next step while the device works on this one. There
 weights = touched bytes ÷ (bandwidth · share), compute = FLOPs ÷ (peak · share), cache = live KV bytes ÷ (bandwidth ·
-share). Touched experts: E · (1 − (1 − k ÷ E)^B) for B tokens with uniform routing. The shares and host costs are
-calibrated (`facts/data/decode_speed.toml`, fitted by scripts/fit_decode).
+share), passes = element-wise kernels over the hidden states and, in mixtures, over their k routed copies. Touched
+experts: E · (1 − (1 − k ÷ E)^B) for B tokens with uniform routing. The shares and costs are calibrated
+(`facts/data/decode_speed.toml`, fitted by scripts/fit_decode).
 """
 
 from __future__ import annotations
@@ -22,15 +24,17 @@ from headcount.facts.gpu import Gpu
 from headcount.facts.model_shape import Attention, AttentionKind, Block, ModelShape, MoeMlp
 
 __all__ = [
-    "Decode", "Load", "Replica", "Serving", "concurrency_at_load", "decode_model", "load_at", "prefill_seconds",
-    "replica_of", "serving_at", "serving_of", "step_seconds", "tokens_per_s",
+    "ONE_MEASURED", "Decode", "Load", "Replica", "Serving", "concurrency_at_load", "decode_model", "load_at",
+    "prefill_seconds", "replica_of", "serving_at", "serving_of", "step_seconds", "tokens_per_s",
 ]  # fmt: skip
 
 _BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int4": 0.56, "fp4": 0.5625}
 # Workspace and activations at the largest batch, context and NCCL (vLLM's profile run: 5.5 GiB dense, 8 GiB mixtures).
 _RESERVE_BYTES = {False: 3.5e9, True: 8.6e9}
 _CACHE_SHARE = 0.9  # of what is left, the engine's default share for the cache
-_LINK_SHARE = 0.95
+# Of a link's rate in an all-reduce. PCIe: NCCL at 512 MiB, 24.7 of 63 GB/s (8 × RTX PRO 6000), 20.1 of 31.5 (2 × L40S).
+_LINK_SHARE, _PCIE_SHARE = 0.95, 0.5
+_HIDDEN_BYTES = 2  # activations between layers are 16-bit at every weight precision
 _HOST_SPAN = 5.0  # latency of a collective that leaves the host, over one inside it
 
 
@@ -53,6 +57,7 @@ class Replica:
     moe_layers: int
     mla_layers: int
     hidden: int
+    reduces: int  # all-reduces of a token through all layers
     tensor: int
     pipeline: int
     attention_data: int  # ranks that each decode their part of the batch (attention data-parallel, experts divided)
@@ -72,22 +77,27 @@ class Load:
     weights_s: Any  # touched bytes ÷ bandwidth
     compute_s: Any  # FLOPs ÷ peak
     cache_s: Any  # live cache bytes ÷ bandwidth
+    hidden_s: Any  # bytes of the hidden states of all layers, once ÷ bandwidth
+    routed_s: Any  # bytes of their copies for the experts, once ÷ bandwidth
     layers: Any
     moe_layers: Any
     mla_layers: Any
     live: Any
-    collectives: Any  # how many latencies: 2 a layer × log2(ranks), more across hosts
+    collectives: Any  # how many latencies: all-reduces × log2(ranks), more across hosts
     wire_s: Any  # bytes ÷ link
     stages: Any
 
 
 def step_seconds(load: Load, speed: Any) -> Any:
-    """One step of all stages, in turn."""
+    """One step of all stages, in turn; a round goes at the pace of its slowest stage and micro-batch."""
     weights, compute = load.weights_s / speed.weights, load.compute_s / speed.compute
-    device = (weights**2 + compute**2) ** 0.5 + load.cache_s / speed.cache
-    host = load.layers * speed.layer_s + load.moe_layers * speed.moe_layer_s + load.mla_layers * speed.mla_layer_s
+    passes = load.hidden_s * speed.hidden_passes + load.routed_s * speed.routed_passes
+    launch = load.layers * speed.layer_s + load.moe_layers * speed.moe_layer_s + load.mla_layers * speed.mla_layer_s
     wire = load.collectives * speed.collective_s + load.wire_s
-    return load.stages * (device + host + wire + load.live * speed.request_s) + speed.step_s
+    device = (weights**2 + compute**2) ** 0.5 + load.cache_s / speed.cache + passes + launch + wire
+    host = speed.step_s + load.live * speed.request_s
+    waiting = 1 + speed.stage_wait * (load.stages - 1)
+    return load.stages * waiting * (device**2 + host**2) ** 0.5
 
 
 def load_at(replica: Replica, live: float, cached_tokens: float) -> Load:
@@ -102,16 +112,19 @@ def load_at(replica: Replica, live: float, cached_tokens: float) -> Load:
     flops = local * (replica.flops_per_token + replica.attention_flops * context)
     bandwidth = replica.gpu.bandwidth()
     ranks = replica.tensor * replica.attention_data
-    layers = replica.layers / replica.pipeline
+    layers, mixtures = replica.layers / replica.pipeline, replica.moe_layers / replica.pipeline
+    hidden = replica.hidden * _HIDDEN_BYTES / bandwidth
     return Load(
         weights_s=(replica.dense_bytes + replica.expert_bytes * reached) / replica.pipeline / bandwidth,
         compute_s=flops / replica.pipeline / replica.peak,
         cache_s=cache / replica.pipeline / bandwidth,
+        hidden_s=local * layers * hidden,
+        routed_s=routed * replica.active * mixtures * hidden,  # every rank sorts the tokens of all ranks
         layers=layers,
-        moe_layers=replica.moe_layers / replica.pipeline,
+        moe_layers=mixtures,
         mla_layers=replica.mla_layers / replica.pipeline,
         live=local,
-        collectives=2 * layers * _latencies(replica.gpu, ranks),
+        collectives=replica.reduces / replica.pipeline * _latencies(replica.gpu, ranks),
         wire_s=_wire_s(replica, live / replica.pipeline) / replica.pipeline,
         stages=replica.pipeline,
     )
@@ -126,8 +139,10 @@ def _latencies(gpu: Gpu, ranks: int) -> float:
 
 
 def _link(gpu: Gpu) -> float:
-    """Bytes per second and direction between cards; infinite where nothing is known and one card is used."""
-    return gpu.link_bytes_per_s or gpu.pcie_bytes_per_s or float("inf")
+    """Bytes per second and direction that an all-reduce gets; infinite where nothing is known and one card is used."""
+    if gpu.link_bytes_per_s:
+        return _LINK_SHARE * gpu.link_bytes_per_s
+    return _PCIE_SHARE * gpu.pcie_bytes_per_s if gpu.pcie_bytes_per_s else float("inf")
 
 
 def prefill_seconds(replica: Replica, tokens: float, row_tokens: float, speed: DecodeSpeed) -> float:
@@ -142,10 +157,10 @@ def _prefill_at_peak_s(replica: Replica, tokens: float, row_tokens: float) -> fl
 
 
 def _wire_s(replica: Replica, tokens: float) -> float:
-    """Two all-reduces a layer over the tensor ranks: 2(t − 1) ÷ t of the hidden states on the wire."""
+    """All-reduces over the tensor ranks: 2(t − 1) ÷ t of the hidden states on the wire, each."""
     ranks = replica.tensor * replica.attention_data
-    sent = 2 * replica.layers * 2 * (ranks - 1) / ranks * tokens * replica.hidden * 2
-    return sent / replica.attention_data / (_LINK_SHARE * _link(replica.gpu))
+    sent = replica.reduces * 2 * (ranks - 1) / ranks * tokens * replica.hidden * _HIDDEN_BYTES
+    return sent / replica.attention_data / _link(replica.gpu)
 
 
 # --- what a replica is ---------------------------------------------------------------------------------------------
@@ -197,6 +212,8 @@ def replica_of(
         moe_layers=sum(count for count, _ in mixtures),
         mla_layers=sum(c for c, b in shape.blocks if b.attention.kind is AttentionKind.MLA),
         hidden=shape.hidden,
+        # Parallel blocks add both outputs before one all-reduce (vLLM model_executor/models/falcon.py).
+        reduces=sum(count * (1 if block.parallel else 2) for count, block in shape.blocks),
         tensor=tensor,
         pipeline=pipeline,
         attention_data=attention_data,
@@ -339,6 +356,25 @@ class Decode:
     prefill_s: Callable[[float, float], float]
     spread: tuple[float, float]
     because: str
+
+    def rescaled(self, factor: float, why: str) -> Decode:
+        """The same model through one measurement: steps × factor, and the band that such rows leave."""
+        low, high = ONE_MEASURED
+        middle, prefill = self.step_s[1], self.prefill_s
+        return Decode(
+            step_s=(
+                lambda live, cached: middle(live, cached) * factor * low,
+                lambda live, cached: middle(live, cached) * factor,
+                lambda live, cached: middle(live, cached) * factor * high,
+            ),
+            prefill_s=lambda tokens, row: prefill(tokens, row) * factor,
+            spread=ONE_MEASURED,
+            because=f"{self.because}; {why}",
+        )
+
+
+# Of rows whose replica has one other measured row, 80 % lie between (scripts/fit_decode: median 8.6 % off).
+ONE_MEASURED = (0.83, 1.20)
 
 
 def decode_model(replica: Replica, speed: DecodeSpeed, *, eager: bool = False) -> Decode:

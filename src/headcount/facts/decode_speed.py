@@ -26,14 +26,18 @@ class DecodeSpeed:
     compute: float  # share of dense peak in a decode step
     prefill: float  # share of dense peak in a prefill
     layer_s: float
+    hidden_passes: float  # element-wise reads and writes of the hidden states in a layer
+    routed_passes: float  # of their k copies in a layer of experts: sort, gather, scatter, add up
     moe_layer_s: float
     mla_layer_s: float
     step_s: float
     request_s: float  # per running request and step
     prefill_s: float  # per prefill, beside its FLOPs
     collective_s: float  # latency of one hop of a collective
+    stage_wait: float  # share of a round lost for every pipeline stage beyond the first
     eager_layer_s: float  # a layer launched kernel by kernel
     spread: tuple[float, float]
+    measured_spread: tuple[float, float]  # when one rate of the same replica was measured
     source: str
 
 
@@ -69,20 +73,25 @@ def decode_speed(architecture: str, precision: str, engine: str, *, mixture: boo
     low, high = rows["spread"]["mixture" if mixture else "dense"]
     if "assumed" in shares:
         low, high = low**2, high**2  # twice as wide in the logarithm
+    local_low, local_high = rows["spread"]["measured_mixture" if mixture else "measured_dense"]
     return DecodeSpeed(
         weights=shares["weights"],
         cache=card["cache"],
-        compute=shares["compute"],
+        compute=shares["compute"] * (model["mixture_compute"] if mixture else 1.0),
         prefill=shares["prefill"],
         layer_s=host["layer_s"] * pace,
+        hidden_passes=model["hidden_passes"],
+        routed_passes=model["routed_passes"],
         moe_layer_s=model["moe_layer_s"] * pace,
         mla_layer_s=model["mla_layer_s"] * pace,
         step_s=host["step_s"] * pace,
         request_s=host["request_s"] * pace,
         prefill_s=host["prefill_s"] * pace,
         collective_s=model["collective_s"],
+        stage_wait=model["stage_wait"],
         eager_layer_s=model["eager_layer_s"],
         spread=(low, high),
+        measured_spread=(local_low, local_high),
         source=shares.get("assumed", rows["source"]),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headcount.errors import HeadcountError
@@ -169,11 +169,18 @@ class _Peak:
 
     weights = cache = compute = prefill = 1.0
     layer_s = moe_layer_s = mla_layer_s = step_s = request_s = prefill_s = collective_s = 0.0
+    hidden_passes = routed_passes = stage_wait = 0.0
+
+
+def _unwired(serving: Serving) -> Serving:
+    """Exchanges for nothing: what share of a link they reach is no law of physics."""
+    waves = tuple((count, replace(load, wire_s=0.0)) for count, load in serving.waves)
+    return replace(serving, waves=waves, prefill_wire_s=0.0)
 
 
 def _plausible(replica: Replica, serving: Serving, observed: float) -> None:
     """A rate above what bandwidth and peak allow cannot have been measured as stated."""
-    bound = float(tokens_per_s(serving, _Peak)) * (_ROUNDING if len(serving.waves) == 1 else _WAVES_UNKNOWN)
+    bound = float(tokens_per_s(_unwired(serving), _Peak)) * (_ROUNDING if len(serving.waves) == 1 else _WAVES_UNKNOWN)
     if observed > bound:
         what = f"{observed:,.0f} tokens/s is above the {bound:,.0f} that {replica.gpus} GPU(s) can reach at peak"
         raise _Refused(what)
