@@ -39,6 +39,14 @@ Gpus = Annotated[
 GpuName = Annotated[str | None, typer.Option("--gpu", help="Kind of card, e.g. h100-sxm (headcount facts gpus).")]
 Price = Annotated[float | None, typer.Option("--price", min=0, help="Dollars per GPU-hour instead of the dated table.")]
 Units = Annotated[str, typer.Option("--units", help="gib (2^30), gb (10^9) or both.")]
+Observed = Annotated[
+    str | None,
+    typer.Option(
+        "--observed",
+        metavar="KEY=VALUE,… or FILE",
+        help="What you measured, e.g. decode_tokens_per_s=9000,scope=aggregate,concurrency=512: refits the model.",
+    ),
+]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Plain text.")]
 
 
@@ -66,6 +74,18 @@ def _overrides(sets: list[str] | None, *, gpu: str | None, price: float | None) 
     extra = [f"hardware.gpu={json.dumps(gpu)}"] if gpu is not None else []
     extra += [f"cost.price_per_gpu_hour={price}"] if price is not None else []
     return [*(sets or []), *extra]
+
+
+def _seen(observed: str | None) -> list[str]:
+    """`decode_tokens_per_s=9000,scope=aggregate` or a TOML file of such keys, as overrides of `[observed]`."""
+    if observed is None:
+        return []
+    pairs = observed.split(",")
+    if "=" not in observed:
+        from headcount.job.load import read_table
+
+        pairs = [f"{key}={json.dumps(value)}" for key, value in read_table(Path(observed)).items()]
+    return [f"observed.{pair.strip()}" for pair in pairs]
 
 
 def _planned(spec: Spec, gpus: int | None) -> Plan:
@@ -121,10 +141,18 @@ def compare(
 @app.command(epilog="Example: headcount plan configs/plan/grpo-7b-checker.toml --set layout.root_split=true --json")
 def plan(
     job: Annotated[Path, typer.Argument(help="Job file (TOML); configs/plan has one for each algorithm.")],
-    gpus: Gpus = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            "--gpus",
+            help="A count, or several: 8..1024 doubles, 8,24,96 as written; left out: the fewest that fit.",
+        ),
+    ] = None,
     gpu: GpuName = None,
     sets: Sets = None,
     price: Price = None,
+    observed: Observed = None,
+    levers: Annotated[bool, typer.Option("--levers", help="Try every lever: bytes, seconds, quality.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Every row of the deciding moment with its numbers.")] = False,
     as_json: Json = False,
     units: Units = "gib",
@@ -132,9 +160,18 @@ def plan(
 ) -> None:
     """Verdict, ledger by role and phase, time and cost of one job. Exit: 0 fits, 3 uncertain, 4 does not fit."""
     from headcount.job.load import read_spec
+    from headcount.plan.scale import counts_in
 
     unit = _unit(units)
-    planned = _planned(read_spec(job, overrides=_overrides(sets, gpu=gpu, price=price)), gpus)
+    spec = read_spec(job, overrides=[*_overrides(sets, gpu=gpu, price=price), *_seen(observed)])
+    counts = counts_in(gpus) if gpus is not None else []
+    if len(counts) > 1:
+        _print_scale(spec, counts, as_json=as_json, no_color=no_color)
+        return
+    if levers:
+        _print_levers(spec, counts, unit, as_json=as_json, no_color=no_color)
+        return
+    planned = _planned(spec, counts[0] if counts else None)
     if as_json:
         from headcount.plan.as_json import plan_json
 
@@ -145,6 +182,74 @@ def plan(
         console = _console(no_color=no_color)
         console.print(plan_view(planned, console, unit=unit, rows=rows))
     raise typer.Exit(planned.verdict.exit_code)
+
+
+def _print_scale(spec: Spec, counts: list[int], *, as_json: bool, no_color: bool) -> None:
+    from headcount.plan.scale import scale_json, scaled
+
+    points = scaled(spec, counts)
+    if as_json:
+        _print_json(scale_json(points))
+        return
+    from headcount.plan.report import scale_view
+
+    _console(no_color=no_color).print(scale_view(points))
+
+
+def _print_levers(spec: Spec, counts: list[int], unit: str, *, as_json: bool, no_color: bool) -> None:
+    from headcount.plan.levers import levers_json, pulled
+    from headcount.plan.planner import fewest_job
+
+    stated = counts[0] if counts else spec.gpus
+    results = pulled(spec.build(gpus=stated) if stated else fewest_job(spec))
+    if as_json:
+        _print_json(levers_json(results))
+        return
+    from headcount.plan.report import levers_view
+
+    _console(no_color=no_color).print(levers_view(results, unit=unit))
+
+
+@app.command(
+    epilog="Example: headcount search configs/plan/grpo-7b-checker.toml --gpus 8,16 --objective cheapest --deadline 12"
+)
+def search(
+    job: Annotated[Path, typer.Argument(help="Job file (TOML). What it states stays; the rest is searched.")],
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="Counts to try: 8, 8..64 or 8,24; left out: the job's, else a node.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="Kinds of card to try, e.g. h100-sxm,h200.")] = None,
+    objective: Annotated[str, typer.Option("--objective", help="fastest or cheapest.")] = "fastest",
+    deadline: Annotated[float | None, typer.Option("--deadline", min=0, help="Hours that the run may take.")] = None,
+    budget: Annotated[float | None, typer.Option("--budget", min=0, help="Dollars that the run may cost.")] = None,
+    keep: Annotated[int, typer.Option("--keep", min=1, max=100, help="How many layouts to show.")] = 5,
+    sets: Sets = None,
+    price: Price = None,
+    as_json: Json = False,
+    units: Units = "gib",
+    no_color: NoColor = False,
+) -> None:
+    """The fastest or cheapest layout that fits, trade-offs of GPUs, hours and money. Exit: 4 when nothing fits."""
+    from headcount.job.load import read_spec
+    from headcount.plan.optimum import Objective
+    from headcount.plan.optimum import search as search_verb
+    from headcount.plan.optimum_view import search_json, search_view
+    from headcount.plan.scale import counts_in
+
+    unit = _unit(units)
+    if objective not in list(Objective):
+        raise InputError.one("--objective", f"{objective!r} is none of fastest, cheapest", "--objective fastest")
+    kinds: list[str | None] = [*gpu.split(",")] if gpu else [None]
+    specs = [read_spec(job, overrides=_overrides(sets, gpu=kind, price=price)) for kind in kinds]
+    counts = counts_in(gpus) if gpus is not None else [specs[0].gpus or specs[0].gpus_per_node]
+    found = search_verb(
+        specs, gpus=counts, objective=Objective(objective), deadline_hours=deadline, budget_usd=budget, keep=keep
+    )
+    if as_json:
+        _print_json(search_json(found))
+    else:
+        _console(no_color=no_color).print(search_view(found, unit=unit))
+    raise typer.Exit(0 if found.chosen else 4)
 
 
 @app.command(

@@ -93,20 +93,30 @@ def _efficiency(small: Any, ratio: Any, speed: Any) -> Any:
     return speed.gemm / (1 + speed.small * ratio * small)
 
 
-def micro_seconds(work: Training, speed: Any) -> Any:
-    """Forward and backward of one micro-batch on one stage."""
+def micro_parts(work: Training, speed: Any) -> dict[str, Any]:
+    """Forward and backward of one micro-batch on one stage, by what takes the time; `gathers` run beside the rest."""
     products = 1 + work.backward + work.recompute
-    gemm = work.gemm_s * products / _efficiency(work.small, work.ratio, speed)
-    head = work.head_s * (1 + work.backward) / speed.head
-    attention = work.attention_s * _attention_passes(work) / speed.attention
     elements = 1 + _ELEMENT_BACKWARD * _trains(work) + work.recompute
-    element = (work.element_s * speed.element + work.cast_s * speed.cast) * elements
-    launch = work.layers * speed.launch_s * (1 + _trains(work) + work.recompute) / 3
-    experts = _expert_seconds(work, speed, products)
-    wire = work.tensor_wire_s * speed.tensor_exposed * products / 3 + work.context_wire_s * speed.context_exposed
-    wire = wire + work.stage_wire_s * speed.stage_exposed
-    compute = gemm + head + attention + element + launch + experts + wire + work.dequantise_s * products
-    gathered = work.shard_wire_s / speed.wire
+    return {
+        "matrix products": work.gemm_s * products / _efficiency(work.small, work.ratio, speed),
+        "vocabulary head": work.head_s * (1 + work.backward) / speed.head,
+        "attention": work.attention_s * _attention_passes(work) / speed.attention,
+        "element-wise": (work.element_s * speed.element + work.cast_s * speed.cast) * elements,
+        "launches": work.layers * speed.launch_s * (1 + _trains(work) + work.recompute) / 3,
+        "experts": _expert_seconds(work, speed, products),
+        "dequantisation": work.dequantise_s * products,
+        "wires": work.tensor_wire_s * speed.tensor_exposed * products / 3
+        + work.context_wire_s * speed.context_exposed
+        + work.stage_wire_s * speed.stage_exposed,
+        "gathers": work.shard_wire_s / speed.wire,
+    }
+
+
+def micro_seconds(work: Training, speed: Any) -> Any:
+    """The parts one after the other, gathers of weights beside them."""
+    parts = micro_parts(work, speed)
+    gathered = parts.pop("gathers")
+    compute = sum(parts.values())
     return (compute**speed.overlap + gathered**speed.overlap) ** (1 / speed.overlap)
 
 

@@ -33,7 +33,7 @@ from headcount.job.lookup import gpu_of
 from headcount.job.networks import networks_of
 from headcount.job.no_effect import no_effect_on
 from headcount.job.settings import Settings
-from headcount.job.throughput import throughput_mistakes
+from headcount.job.throughput import observed_mistakes, observed_of, throughput_mistakes
 from headcount.job.upkeep import money_of, upkeep_of
 from headcount.units import GIB
 from headcount.vocabulary import Algorithm
@@ -62,6 +62,7 @@ def assemble(spec: FlatSpec, gpus: int) -> Job:
         *relation_mistakes(job, spec.where),
         *no_effect_on(job, spec.flat, spec.where),
         *throughput_mistakes(spec.flat, job, spec.where),
+        *observed_mistakes(spec.flat, spec.where),
     ]
     if mistakes:
         raise InputError(mistakes)
@@ -120,6 +121,7 @@ def _job(spec: FlatSpec, settings: Settings, algorithm: Algorithm, gpu: Gpu, gpu
         recipe=settings.get("recipe"),
         money=money_of(settings),
         upkeep=upkeep_of(settings, rewards),
+        observed=observed_of(flat),
         host_bytes_per_node=_host_bytes(settings),
         sources=settings.sources,
         spec=spec,

@@ -22,8 +22,8 @@ from headcount.vocabulary import Algorithm, Role
 
 __all__ = [
     "Adapter", "AttentionKernel", "Checkpointing", "Engine", "EnginePlacement", "Job", "Kernels", "Lengths", "Loss",
-    "MicroBatch", "Money", "Network", "Origin", "Placement", "RowLayout", "Scope", "Source", "Throughput", "Tuning",
-    "Upkeep", "Work",
+    "MicroBatch", "Money", "Network", "Observed", "Origin", "Placement", "RowLayout", "Scope", "Source", "Throughput",
+    "Tuning", "Upkeep", "Work",
 ]  # fmt: skip
 
 
@@ -302,6 +302,14 @@ class Money:
     usd_per_preference: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observed:
+    """What a user saw on this very job: refits the constants of its group. None: not seen."""
+
+    decode: Throughput | None = None
+    train_tokens_per_s_per_gpu: float | None = None
+
+
 class Rebuild(Protocol):
     """What made the job and can make it again with one key changed (`job.load.Spec`)."""
 
@@ -336,6 +344,7 @@ class Job:
     libraries: Mapping[str, str] = field(default_factory=dict)
     money: Money = field(default_factory=Money)
     upkeep: Upkeep = field(default_factory=Upkeep)
+    observed: Observed = field(default_factory=Observed)
     host_bytes_per_node: int | None = None
     sources: Mapping[str, Source] = field(default_factory=dict)
     spec: Rebuild | None = field(default=None, repr=False, compare=False)

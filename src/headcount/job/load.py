@@ -17,7 +17,7 @@ from headcount.job.keys import KEYS
 from headcount.job.lookup import flat_mistakes, gpu_of
 from headcount.job.schema import flatten, mistakes_in
 
-__all__ = ["Spec", "read_spec", "spec_from"]
+__all__ = ["Spec", "read_spec", "read_table", "spec_from"]
 
 _MOST_FILE_BYTES = 5 * 1024 * 1024
 # tomllib needs memory in the square of a dotted key's parts: 200 kB of `a.a.a…` would take tens of gigabytes.
@@ -158,6 +158,15 @@ def _missing(key: str, sample: str, where: str) -> Mistake:
         what="is missing",
         fix=f"[{section}]\n{leaf} = {sample}" if section else f"{leaf} = {sample}",
     )
+
+
+def read_table(file: Path) -> dict[str, Any]:
+    """A TOML file of plain keys.
+
+    Raises:
+        InputError: not there, too large, no TOML.
+    """
+    return _toml(file)
 
 
 def _toml(file: Path) -> dict[str, Any]:

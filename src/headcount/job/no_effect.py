@@ -17,6 +17,9 @@ _RM, _SFT = Algorithm.REWARD_MODEL, Algorithm.SFT
 # Keys, or whole sections, that only some algorithms read.
 _ONLY_FOR: Mapping[str, tuple[Algorithm, ...]] = {
     "rollout": (_PPO, _GRPO),
+    "observed.decode_tokens_per_s": (_PPO, _GRPO),
+    "observed.scope": (_PPO, _GRPO),
+    "observed.concurrency": (_PPO, _GRPO),
     "critic": (_PPO,),
     "reward": (_PPO, _GRPO),
     "reference": (_PPO, _GRPO, _DPO),
@@ -63,6 +66,9 @@ def no_effect(flat: Mapping[str, Any], algorithm: Algorithm, where: str) -> Iter
         rule = path if path in _ONLY_FOR else path.split(".", maxsplit=1)[0]
         if algorithm not in _ONLY_FOR.get(rule, (algorithm,)):
             yield _useless(where, path, f"{algorithm} {_WHY.get(rule, 'does not read it')}")
+    if any(path.startswith("rollout.throughput.") for path in flat):
+        seen = [path for path in flat if path.startswith("observed.") and path != "observed.train_tokens_per_s"]
+        yield from _all(flat, seen, where, "rollout.throughput already says how fast the engine is")
     yield from _said_twice(flat, algorithm, where)
     yield from _tuning(flat, where)
     yield from _engine(flat, where)

@@ -11,9 +11,9 @@ from typing import Any
 
 from headcount.errors import HeadcountError, Mistake
 from headcount.facts.gpu import find_gpu
-from headcount.job.job import Engine, EnginePlacement, Job, Scope, Throughput
+from headcount.job.job import Engine, EnginePlacement, Job, Observed, Scope, Throughput
 
-__all__ = ["throughput_mistakes", "throughput_of"]
+__all__ = ["observed_mistakes", "observed_of", "throughput_mistakes", "throughput_of"]
 
 _PREFIX = "rollout.throughput."
 _NEEDED: Mapping[str, str] = {
@@ -38,6 +38,30 @@ def throughput_of(flat: Mapping[str, Any]) -> Throughput | None:
         scope=Scope(stated["scope"]),
         concurrency=int(stated["concurrency"]),
     )
+
+
+def observed_of(flat: Mapping[str, Any]) -> Observed:
+    """What `[observed]` says of this job's own speed."""
+    rate = flat.get("observed.train_tokens_per_s")
+    decode = None
+    if {"observed.decode_tokens_per_s", "observed.scope", "observed.concurrency"} <= flat.keys():
+        decode = Throughput(
+            tokens_per_s=float(flat["observed.decode_tokens_per_s"]),
+            scope=Scope(flat["observed.scope"]),
+            concurrency=int(flat["observed.concurrency"]),
+        )
+    return Observed(decode=decode, train_tokens_per_s_per_gpu=None if rate is None else float(rate))
+
+
+def observed_mistakes(flat: Mapping[str, Any], where: str) -> Iterator[Mistake]:
+    """A decode rate without whose tokens it counts, and among how many."""
+    decode = ("observed.decode_tokens_per_s", "observed.scope", "observed.concurrency")
+    if any(key in flat for key in decode):
+        for key in (key for key in decode if key not in flat):
+            name = key.removeprefix("observed.")
+            sample = _NEEDED["tokens_per_s" if name == "decode_tokens_per_s" else name]
+            what = "is missing: a rate counts only with its scope and concurrency"
+            yield Mistake(where=f"{where}: {key}", what=what, fix=f"{name} = {sample}")
 
 
 def throughput_mistakes(flat: Mapping[str, Any], job: Job, where: str) -> Iterator[Mistake]:

@@ -265,6 +265,11 @@ class Plan:
         """GPUs held: all groups together."""
         return sum(footprint.gpus for footprint in self.footprints)
 
+    @property
+    def run(self) -> Stage | None:
+        """The stage that the job is about, after one-time passes. None: no speed is known for the card."""
+        return next((stage for stage in reversed(self.stages) if not stage.around and stage.gpus), None)
+
     def rows(self) -> Iterable[Row]:
         """Every distinct row of every group and moment, host rows included."""
         seen: set[tuple[str, str, int]] = set()

@@ -81,7 +81,11 @@ def _layouts(job: Job, gpus: int, free: Free) -> Iterator[Settings]:
     return _merged(
         _shards(gpus, free),
         _tensors(node, free),
-        _pipelines(min(_MOST_STAGES, gpus, job.policy.shape.layers), free),
+        _axis(
+            "layout.pipeline",
+            _powers(min(_MOST_STAGES, gpus, job.policy.shape.layers)),
+            free=free("layout.pipeline", "layout.pipeline_micro_batches"),
+        ),
         _axis("layout.context", _powers(node) if long else (1,), free=free("layout.context")),
         _axis("layout.expert", _powers(gpus), free=free("layout.expert") and job.policy.shape.moe),
         _axis("layout.offload_optimizer", (False, True), free=free("layout.offload_optimizer")),
@@ -102,19 +106,6 @@ def _tensors(node: int, free: Free) -> list[Settings]:
         return [{}]
     beside: Settings = {"layout.sequence_parallel": True} if free("layout.sequence_parallel") else {}
     return [{"layout.tensor": ranks, **(beside if ranks > 1 else {})} for ranks in _powers(node)]
-
-
-def _pipelines(most: int, free: Free) -> list[Settings]:
-    """Stages, and how many micro-batches share one fill and drain: as many as there are stages, or four times that."""
-    if not free("layout.pipeline"):
-        return [{}]
-    flush = "layout.pipeline_micro_batches"
-    deep = [
-        {"layout.pipeline": stages, **({flush: stages * more} if free(flush) else {})}
-        for stages in _powers(most)[1:]
-        for more in ((1, 4) if free(flush) else (1,))
-    ]
-    return [{"layout.pipeline": 1}, *deep]
 
 
 def _forwards(job: Job, free: Free) -> Iterator[Settings]:

@@ -14,11 +14,12 @@ from enum import StrEnum
 
 from headcount.errors import InputError
 from headcount.job.assemble import accumulates
-from headcount.job.job import Checkpointing, Job, Origin
+from headcount.job.job import Checkpointing, EnginePlacement, Job, Origin
 from headcount.job.load import Spec
 from headcount.ledger.predicted import Band
 from headcount.plan.candidates import Grid, Settings, grids
 from headcount.plan.footprint import tightness
+from headcount.plan.planner import plan
 from headcount.plan.schedule import stages
 from headcount.plan.state_rows import gradient_row, resting_rows
 from headcount.plan.step_time import between_rows, generate_rows, seconds_of, train_rows
@@ -66,6 +67,12 @@ class Searched:
     nearest: Choice | None  # of those that do not fit: the least over
     candidates: int
     rejected: Mapping[str, int]
+    fixes: tuple[str, ...] = ()  # where nothing fits: single changes of the nearest miss
+
+    @property
+    def chosen(self) -> Choice | None:
+        """The winner."""
+        return self.best[0] if self.best else None
 
 
 @dataclass(slots=True)
@@ -125,7 +132,14 @@ def search(
         nearest=tally.nearest,
         candidates=tally.candidates,
         rejected={reason: count for reason, count in tally.rejected.most_common() if count},
+        fixes=() if found or tally.nearest is None else _fixes(specs, tally.nearest),
     )
+
+
+def _fixes(specs: Sequence[Spec], nearest: Choice) -> tuple[str, ...]:
+    """What `plan` would change about the nearest miss."""
+    spec = next(spec for spec in specs if spec.build(gpus=spec.gpus_per_node).gpu.id == nearest.gpu)
+    return plan(_laid_over(spec, nearest.settings).build(gpus=nearest.train_gpus)).fixes
 
 
 def _within(choice: Choice, deadline_hours: float | None, budget_usd: float | None) -> bool:
@@ -180,6 +194,7 @@ def _laid_over(spec: Spec, settings: Settings) -> Spec:
 
 def _timed(spec: Spec, grid: Grid, tally: _Tally) -> Iterator[_Timed]:
     """Every candidate of a grid that can be, with its step time."""
+    beside: list[_Beside] | None = None
     for layout in grid.layouts:
         try:
             base = _laid_over(spec, {**layout, **grid.engines[0]}).build(gpus=grid.train_gpus)
@@ -189,29 +204,46 @@ def _timed(spec: Spec, grid: Grid, tally: _Tally) -> Iterator[_Timed]:
         if _state_bytes(base) > base.gpu.capacity_bytes[1]:
             tally.rejected["model state alone is larger than the card"] += len(grid.forwards) * len(grid.engines)
             continue
-        engines = list(_engines(spec, grid, layout, tally))
+        if beside is None or _generates_in_place(base):
+            beside = list(_engines(spec, grid, layout))
+        tally.rejected["the engine's ranks do not divide its GPUs or heads"] += len(grid.forwards) * (
+            len(grid.engines) - len(beside)
+        )
         for forward in grid.forwards:
             job = _with_forward(base, forward)
             if job is None:
-                tally.rejected["the micro-batch is larger than a rank's share of the step"] += len(engines)
+                tally.rejected["the micro-batch is larger than a rank's share of the step"] += len(beside)
                 continue
             train_s = seconds_of(train_rows(job)).p50
-            for engine, generate_s, between_s, staleness in engines:
-                hidden_s = min(train_s, generate_s) if staleness else 0.0
-                step_s = generate_s + train_s + between_s - hidden_s
-                yield _Timed(step_s, grid, layout, forward, engine)
+            for each in beside:
+                hidden_s = min(train_s, each.generate_s) if each.staleness else 0.0
+                step_s = each.generate_s + train_s + each.between_s - hidden_s
+                yield _Timed(step_s, grid, layout, forward, each.settings)
 
 
-def _engines(spec: Spec, grid: Grid, layout: Settings, tally: _Tally) -> Iterator[tuple[Settings, float, float, int]]:
-    """Each engine with its own seconds: (settings, generation, what both sides wait for, staleness)."""
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """An engine with its own seconds: what it generates in, and what both sides wait for."""
+
+    settings: Settings
+    generate_s: float
+    between_s: float
+    staleness: int
+
+
+def _generates_in_place(job: Job) -> bool:
+    """With the policy's own weights the trainer's layout is the engine's too."""
+    return job.engine is not None and job.engine.placement is EnginePlacement.SHARED
+
+
+def _engines(spec: Spec, grid: Grid, layout: Settings) -> Iterator[_Beside]:
     for engine in grid.engines:
         try:
             job = _laid_over(spec, {**layout, **engine}).build(gpus=grid.train_gpus)
-        except InputError as error:
-            tally.rejected[_reason(error)] += len(grid.forwards)
+        except InputError:
             continue
         generate_s, between_s = (seconds_of(rows(job)).p50 for rows in (generate_rows, between_rows))
-        yield engine, generate_s, between_s, job.engine.staleness if job.engine else 0
+        yield _Beside(engine, generate_s, between_s, job.engine.staleness if job.engine else 0)
 
 
 def _with_forward(job: Job, forward: Settings) -> Job | None:
@@ -299,11 +331,14 @@ def _fraction(timed: _Timed) -> float:
 
 def _first_that_fit(spec: Spec, timed: Sequence[_Timed], keep: int, tally: _Tally) -> list[Choice]:
     """The fastest `keep` candidates that fit, of different layouts; `timed` is in order of time."""
-    limits, found = _Limits(), list[Choice]()
+    limits, found, kept = _Limits(), list[Choice](), set[tuple[int, int]]()
     for place, candidate in enumerate(timed):
         if len(found) == keep:
             tally.rejected["slower than what was found"] += len(timed) - place
             break
+        if (id(candidate.layout), id(candidate.grid)) in kept:
+            tally.rejected["a slower micro-batch or engine share of a layout that is kept"] += 1
+            continue
         if limits.known_to_fail(candidate):
             tally.rejected[_NO_ROOM] += 1
             continue
@@ -315,6 +350,7 @@ def _first_that_fit(spec: Spec, timed: Sequence[_Timed], keep: int, tally: _Tall
         choice, phase = _held(job, candidate)
         if choice.verdict is Verdict.FITS:
             found.append(choice)
+            kept.add((id(candidate.layout), id(candidate.grid)))
         else:
             limits.learn(candidate, phase)
             tally.rejected[_NO_ROOM] += 1
@@ -330,7 +366,7 @@ def _held(job: Job, candidate: _Timed) -> tuple[Choice, Phase]:
     verdict, need, worst = max(
         (tightness(job, group) for group in job.layouts), key=lambda each: (each[0].exit_code, each[1].p50)
     )
-    run = next(stage for stage in stages(job) if not stage.around and stage.gpus and stage.steps == job.work.steps)
+    run = next(stage for stage in reversed(stages(job)) if not stage.around and stage.gpus)
     choice = Choice(
         gpu=job.gpu.id,
         gpus=job.gpus,

@@ -19,7 +19,7 @@ from headcount.plan.schedule import stages
 from headcount.plan.search import fewest_gpus
 from headcount.vocabulary import Verdict
 
-__all__ = ["Found", "fewest", "plan", "read_job"]
+__all__ = ["Found", "fewest", "fewest_job", "plan", "read_job"]
 
 Tried = tuple[tuple[object, tuple[Footprint, ...]], ...]
 
@@ -41,9 +41,18 @@ def read_job(path: str | os.PathLike[str], *, overrides: Sequence[str] = (), gpu
     spec = read_spec(path, overrides=overrides)
     if gpus or spec.gpus:
         return spec.build(gpus=gpus)
+    return fewest_job(spec)
+
+
+def fewest_job(spec: Spec) -> Job:
+    """The job on the fewest GPUs that hold it.
+
+    Raises:
+        InputError: no count of GPUs does.
+    """
     found = fewest_gpus(spec, footprints=footprints)
     if found.job is None:
-        raise InputError.one(str(path), f"not even {found.tried[-1][0]} GPUs hold it: {found.tried[-1][1]}")
+        raise InputError.one(spec.where, f"not even {found.tried[-1][0]} GPUs hold it: {found.tried[-1][1]}")
     return found.job
 
 

@@ -6,6 +6,7 @@ in a stated order, never a number's unit.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 from rich import box
@@ -16,6 +17,8 @@ from rich.text import Text
 
 from headcount.ledger.predicted import Band, Footprint, Moment, Plan, Resident, Row, Stage
 from headcount.plan.compare import Compared, Comparison
+from headcount.plan.levers import Pulled
+from headcount.plan.scale import Point
 from headcount.units import bytes_text, count_text, duration_text, money_text
 from headcount.vocabulary import Level, Phase, Role, Tier, Verdict
 
@@ -360,3 +363,56 @@ def _around_line(stages: Sequence[Stage]) -> Iterator[Sequence[str]]:
 def row_lines(row: Row, unit: str) -> Iterator[str]:
     """One row in a line, for lists."""
     yield f"{row.key:<48} {bytes_text(row.bytes, unit=unit):>12}  {_numbers(row)}"
+
+
+# --- levers and scale ----------------------------------------------------------------------------------------------
+
+
+def levers_view(results: Sequence[Pulled], *, unit: str = "GiB") -> RenderableType:
+    """Every lever that moves the job, the most bytes first."""
+    table = Table(title="Levers, each tried alone", box=box.SIMPLE_HEAD, title_justify="left")
+    for name in ("change", "peak a GPU", "a step", "then", "quality"):
+        table.add_column(name, justify="right" if name in ("peak a GPU", "a step") else "left", overflow="fold")
+    for each in results:
+        host = f" (+{bytes_text(each.host_bytes, unit=unit)} host)" if each.host_bytes > 0 else ""
+        table.add_row(
+            f"{each.lever.name}\n{each.lever.key} = {_toml_value(each.lever.value)}",
+            _signed(-each.saved_bytes, bytes_text(abs(each.saved_bytes), unit=unit)) + host,
+            "–" if each.saved_step_s is None else _signed(-each.saved_step_s, duration_text(abs(each.saved_step_s))),
+            str(each.verdict),
+            each.lever.quality,
+        )
+    return table
+
+
+def _signed(value: float, text: str) -> str:
+    return f"{'+' if value > 0 else '−' if value < 0 else '±'}{text}"
+
+
+def _toml_value(value: object) -> str:
+    return "rows of a step" if value is None else json.dumps(value)
+
+
+def scale_view(points: Sequence[Point]) -> RenderableType:
+    """Hours and money by number of GPUs, a bar for the speed-up, and what binds."""
+    table = Table(title="By number of GPUs (one and the same workload)", box=box.SIMPLE_HEAD, title_justify="left")
+    for name in ("GPUs", "verdict", "a step", "hours", "dollars", "speed-up", "", "bound by"):
+        table.add_column(name, justify="left" if name in ("verdict", "", "bound by") else "right")
+    fastest = max((point.speedup or 0.0 for point in points), default=0.0)
+    for point in points:
+        run = point.plan.run if point.plan else None
+        if point.plan is None or run is None:
+            table.add_row(str(point.gpus), point.why_not or "time unknown for this card", *[""] * 6)
+            continue
+        speedup = point.speedup or 0.0
+        table.add_row(
+            f"{point.gpus:,}",
+            str(point.plan.verdict),
+            duration_text(run.step_seconds.p50),
+            _range(run.hours, "{:,.1f}"),
+            money_text(run.dollars.p50) if run.dollars else "no price",
+            f"{speedup:.1f} ×  {point.efficiency or 0:.0%}",
+            "█" * max(1, round(20 * speedup / fastest)),
+            ", ".join(f"{name} {share:.0%}" for name, share in point.shares if share >= 0.1) or point.bound,
+        )
+    return table

@@ -24,8 +24,8 @@ from headcount.plan.training_time import no_grad_s, optimizer_steps, update_s
 from headcount.vocabulary import Algorithm, Basis, Phase, Role, State
 
 __all__ = [
-    "between_rows", "generate_rows", "rows_per_step", "seconds_of", "step_seconds", "tokens_per_step",
-    "train_rows",
+    "between_rows", "generate_rows", "latency_share", "rows_per_step", "seconds_of", "step_seconds", "straggler_share",
+    "tokens_per_step", "train_rows",
 ]  # fmt: skip
 
 
@@ -94,8 +94,7 @@ def _fixed() -> Seconds:
 
 def _generate(job: Job, engine: Engine) -> Seconds:
     """Prefill shared by the group, then the slowest replica's decode over the length distribution."""
-    tensor = engine.tensor if engine.placement is not EnginePlacement.SHARED else job.layouts[engine.group].tensor
-    replicas = max(1, job.layouts[engine.group].gpus // (tensor * engine.pipeline))
+    replicas, tensor = _replicas(job)
     if engine.throughput is not None:
         return _stated(job, engine, engine.throughput, replicas=replicas, tensor=tensor)
     sequences = -(-job.work.rows_per_step * job.work.group_size // replicas)
@@ -103,7 +102,7 @@ def _generate(job: Job, engine: Engine) -> Seconds:
     slowest = slowest_share(lengths, prompts=job.work.rows_per_step, group_size=job.work.group_size, replicas=replicas)
     batches = 1 + engine.staleness  # the tail of one batch decodes beside the head of the next
     cap = _concurrency(job, engine, sequences * batches)
-    model = _decode(job, engine, tensor)
+    model = _refitted(job, _decode(job, engine, tensor), replicas)
     order = schedule(
         lengths,
         sequences=round(sequences * slowest) * batches,
@@ -126,10 +125,55 @@ def _generate(job: Job, engine: Engine) -> Seconds:
     )
 
 
+def _refitted(job: Job, model: Decode, replicas: int) -> Decode:
+    """The model through one measurement of this job's own engine: every step longer or shorter by the same factor."""
+    seen = job.observed.decode
+    if seen is None:
+        return model
+    live = seen.concurrency / (replicas if seen.scope is Scope.AGGREGATE else 1)
+    cached = live * (job.lengths.prompt_mean + job.lengths.completion_mean / 2)
+    streams = seen.concurrency if seen.scope is Scope.AGGREGATE else 1
+    predicted = streams / model.step_s[1](live, cached)
+    return model.rescaled(
+        predicted / seen.tokens_per_s,
+        f"refitted: {predicted:,.0f} → {seen.tokens_per_s:,.0f} tokens/s ({seen.scope}, {seen.concurrency:,} at once)",
+    )
+
+
 def _spread_as(model: Decode, seconds: float) -> Band:
     """The band that the model gives its steps."""
     low, high = model.spread
     return Band(seconds * low, seconds, seconds * high)
+
+
+def straggler_share(job: Job) -> float:
+    """Share of generation in which all but the busiest replica have nothing left to do."""
+    if job.engine is None or job.engine.throughput is not None:
+        return 0.0
+    busiest = slowest_share(
+        _lengths(job), prompts=job.work.rows_per_step, group_size=job.work.group_size, replicas=_replicas(job)[0]
+    )
+    return 1 - 1 / busiest
+
+
+def latency_share(job: Job) -> float:
+    """Share of generation that one answer of the greatest length would take alone: no number of GPUs shortens it."""
+    engine = job.engine
+    if engine is None or engine.throughput is not None:
+        return 0.0
+    longest = max(_lengths(job))
+    replicas, tensor = _replicas(job)
+    alone = longest * _refitted(job, _decode(job, engine, tensor), replicas).step_s[1](1, job.lengths.prompt_mean)
+    return min(1.0, alone / _generate(job, engine).band.p50)
+
+
+def _replicas(job: Job) -> tuple[int, int]:
+    """(engine replicas, tensor ranks of each)."""
+    engine = job.engine
+    assert engine is not None
+    layout = job.layouts[engine.group]
+    tensor = engine.tensor if engine.placement is not EnginePlacement.SHARED else layout.tensor
+    return max(1, layout.gpus // (tensor * engine.pipeline)), tensor
 
 
 def _lengths(job: Job) -> tuple[float, ...]:
@@ -248,7 +292,7 @@ def _update(job: Job) -> Iterator[Seconds]:
         times_n = (6 if full else 4) + (2 if recompute else 0)
         yield Seconds(
             name=f"{Phase.UPDATE} {network.role}",
-            band=_slower(band, _update_factor(network)) if job.algorithm.online else band,
+            band=_in_rl(job, network, band),
             because=(
                 f"{times_n} FLOPs × active parameters × {tokens * job.work.passes:,.0f} tokens, attention, traffic, "
                 f"{optimizer_steps(job):,} optimizer step(s)"
@@ -265,8 +309,11 @@ def _update(job: Job) -> Iterator[Seconds]:
         )
 
 
-def _update_factor(network: Network) -> str:
-    return "rl-update-mixture" if network.shape.moe else "rl-update"
+def _in_rl(job: Job, network: Network, band: Band) -> Band:
+    """An update inside an RL step costs more than plain training; one that was seen there already includes it."""
+    if not job.algorithm.online or job.observed.train_tokens_per_s_per_gpu is not None:
+        return band
+    return _slower(band, "rl-update-mixture" if network.shape.moe else "rl-update")
 
 
 def _slower(band: Band, name: str) -> Band:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from headcount.errors import HeadcountError
 from headcount.facts.recipe import recipes
 from headcount.job.job import Job, RowLayout
-from headcount.ledger.predicted import Band, Plan, Stage
+from headcount.ledger.predicted import Band, Plan
 from headcount.measure.mapping.evidence import Case, mapping_in
 from headcount.measure.mapping.spec import Mapped, NotMappable, jobs_of
 from headcount.measure.time_rows.decode import Skipped
 
-__all__ = ["PlannedRow", "planned_rows", "run_stage"]
+__all__ = ["PlannedRow", "planned_rows"]
 
 _ONLINE = ("grpo", "ppo", "dapo", "rloo")
 _TRUNCATING = ("ms-swift", "ms-swift-megatron")
@@ -47,19 +47,14 @@ def planned_rows(cases: Iterable[Case], *, plan: Callable[[Job], Plan]) -> Itera
             yield Skipped(case.id, f"a field has no sense: {reason}")
 
 
-def run_stage(plan: Plan) -> Stage:
-    """The stage that the job is about."""
-    return next(stage for stage in plan.stages if not stage.around and stage.gpus and stage.steps > 0 and stage.step)
-
-
 def _planned(case: Case, plan: Callable[[Job], Plan]) -> PlannedRow:
     mapped = jobs_of(case)
     _say_enough(case, mapped)
     job = _with_rows(case, mapped)
     planned = plan(job)
-    if not planned.stages:
+    if planned.run is None:
         raise NotMappable("no speed is known for this card")
-    step = run_stage(planned).step_seconds
+    step = planned.run.step_seconds
     observed = _observed_s(case, job)
     return PlannedRow(
         id=case.id,

@@ -12,7 +12,6 @@ from headcount.job.job import Job
 from headcount.job.load import spec_from
 from headcount.ledger.predicted import Band, Plan
 from headcount.measure.time_rows.decode import Skipped
-from headcount.measure.time_rows.planned import run_stage
 from headcount.measure.time_rows.shapes import table_shape
 
 __all__ = ["RlRow", "rl_rows"]
@@ -59,7 +58,9 @@ def _scored(name: str, row: Mapping[str, Any], plan: Callable[[Job], Plan]) -> R
         raise _Refused("lengths or batch are not stated")
     _own_rate(row)
     job = spec_from(_settings(row), where=name).build(gpus=_train_gpus(row))
-    stage = run_stage(plan(job))
+    stage = plan(job).run
+    if stage is None:
+        raise _Refused("no speed is known for this card")
     generate = next((part.band.p50 for part in stage.step if part.name == "generate"), 0.0)
     observed = row.get("generation_s")
     return RlRow(
