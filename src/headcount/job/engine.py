@@ -71,9 +71,9 @@ def engine_of(settings: Settings, shape: ModelShape, gpu: Gpu, train: Layout) ->
 
 
 def _memory_fraction(settings: Settings, *, separate: bool) -> float:
-    """A recipe's share is meant for an engine beside a trainer; one on GPUs of its own takes nearly all."""
+    """A recipe's share is for an engine beside a trainer, unless it says apart; on its own GPUs one takes nearly all."""
     key = "rollout.memory_fraction"
-    if not separate or settings.given(key):
+    if not separate or settings.given(key) or settings.recipe_means(key, "placement"):
         return float(settings.get(key))
     settings.sources[key] = Source(
         origin=Origin.DEFAULT, text="vLLM's default on GPUs of its own", value=_SEPARATE_SHARE

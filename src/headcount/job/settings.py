@@ -34,6 +34,10 @@ class Settings:
         """Did the file or the recipe say it?"""
         return key in self.flat or key in self._recipe
 
+    def recipe_means(self, key: str, fact: str) -> bool:
+        """Does the recipe have a value of this key for this very fact, not one for all cases?"""
+        return key in self._recipe and fact in self._recipe[key].when
+
     def get(self, key: str, default: Any = None, why: str = "") -> Any:
         """The value of a key; `default` with its reason `why` stands where neither file, recipe nor table has one."""
         value, source = self._find(key, default, why)
