@@ -22,10 +22,11 @@ from headcount.estimate.parameters import Kind, block_tensors, root_tensors
 from headcount.facts.decode_speed import DecodeSpeed
 from headcount.facts.gpu import Gpu
 from headcount.facts.model_shape import Attention, AttentionKind, Block, ModelShape, MoeMlp
+from headcount.ledger.predicted import Band
 
 __all__ = [
-    "ONE_MEASURED", "Decode", "Load", "Replica", "Serving", "concurrency_at_load", "decode_model", "load_at",
-    "prefill_seconds", "replica_of", "serving_at", "serving_of", "step_seconds", "tokens_per_s",
+    "Decode", "Load", "Replica", "Serving", "concurrency_at_load", "decode_model", "load_at", "prefill_seconds",
+    "replica_of", "serving_at", "serving_of", "serving_rate", "step_seconds", "tokens_per_s",
 ]  # fmt: skip
 
 _BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int4": 0.56, "fp4": 0.5625}
@@ -297,6 +298,12 @@ def tokens_per_s(serving: Serving, speed: Any) -> Any:
     return serving.requests * serving.output / (decode + prefill)
 
 
+def serving_rate(serving: Serving, speed: DecodeSpeed) -> Band:
+    """Output tokens a second with their 80 % band: the fast step makes the high rate."""
+    rate, (low, high) = float(tokens_per_s(serving, speed)), speed.spread
+    return Band(rate / high, rate, rate / low)
+
+
 def serving_at(replica: Replica, *, concurrency: int, prompt: float, output: float) -> Serving:
     """`concurrency` requests in flight: one that ends makes room for the next, so one wave stands for all."""
     load = load_at(replica, concurrency, concurrency * (prompt + output / 2))
@@ -355,11 +362,12 @@ class Decode:
     step_s: tuple[Callable[[float, float], float], Callable[[float, float], float], Callable[[float, float], float]]
     prefill_s: Callable[[float, float], float]
     spread: tuple[float, float]
+    measured_spread: tuple[float, float]  # once `rescaled`
     because: str
 
     def rescaled(self, factor: float, why: str) -> Decode:
         """The same model through one measurement: steps × factor, and the band that such rows leave."""
-        low, high = ONE_MEASURED
+        low, high = self.measured_spread
         middle, prefill = self.step_s[1], self.prefill_s
         return Decode(
             step_s=(
@@ -368,13 +376,10 @@ class Decode:
                 lambda live, cached: middle(live, cached) * factor * high,
             ),
             prefill_s=lambda tokens, row: prefill(tokens, row) * factor,
-            spread=ONE_MEASURED,
+            spread=self.measured_spread,
+            measured_spread=self.measured_spread,
             because=f"{self.because}; {why}",
         )
-
-
-# Of rows whose replica has one other measured row, 80 % lie between (scripts/fit_decode: median 8.6 % off).
-ONE_MEASURED = (0.83, 1.20)
 
 
 def decode_model(replica: Replica, speed: DecodeSpeed, *, eager: bool = False) -> Decode:
@@ -393,6 +398,7 @@ def decode_model(replica: Replica, speed: DecodeSpeed, *, eager: bool = False) -
         ),
         prefill_s=lambda tokens, row: prefill_seconds(replica, tokens, row, speed),
         spread=speed.spread,
+        measured_spread=speed.measured_spread,
         because=(
             f"weights ÷ ({replica.gpu.bandwidth() / 1e9:,.0f} GB/s × {speed.weights:.2f}), FLOPs ÷ "
             f"({replica.peak / 1e12:,.0f} TFLOP/s × {speed.compute:.2f}), cache, {replica.layers} layers of host cost"

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 from headcount.errors import UnknownFact
 from headcount.estimate.decode import (
-    Replica, concurrency_at_load, decode_model, load_at, replica_of, serving_at, serving_of, serving_rate,
-    step_seconds, tokens_per_s,
+    Replica,
+    concurrency_at_load,
+    decode_model,
+    load_at,
+    replica_of,
+    serving_at,
+    serving_of,
+    serving_rate,
+    step_seconds,
+    tokens_per_s,
 )  # fmt: skip
 from headcount.facts.decode_speed import decode_speed
 from headcount.facts.gpu import find_gpu

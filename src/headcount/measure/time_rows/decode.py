@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.estimate.decode import Replica, Serving, replica_of, serving_at, serving_of, tokens_per_s
+from headcount.estimate.decode import Replica, Serving, replica_of, serving_at, serving_of, serving_rate, tokens_per_s
+from headcount.facts.decode_speed import decode_speed
 from headcount.facts.gpu import Gpu, find_gpu
 from headcount.facts.model_shape import ModelShape
 from headcount.facts.models import find_model
+from headcount.ledger.predicted import Band
 
-__all__ = ["DecodeRow", "Skipped", "decode_rows"]
+__all__ = ["DecodeRow", "Skipped", "decode_rows", "predicted_tokens_per_s"]
 
 # Names of published tables that are no hub id.
 _MODELS: Mapping[str, str] = {
@@ -88,6 +90,16 @@ def decode_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[DecodeRow | Skipp
             yield Skipped(name, " ".join(str(error).split())[:160])
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             yield Skipped(name, f"a field is missing or has no sense: {error}")
+
+
+def predicted_tokens_per_s(row: DecodeRow) -> Band:
+    """The rate that the shipped constants give, with its band.
+
+    Raises:
+        UnknownFact: nobody measured this architecture, precision or engine.
+    """
+    speed = decode_speed(row.architecture, row.precision, row.engine, mixture=row.segment == "mixture")
+    return serving_rate(row.serving, speed)
 
 
 class _Refused(HeadcountError):
