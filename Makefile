@@ -24,6 +24,7 @@ backtest: .venv/plain  ## predicted against published, on the rows that the repo
 
 bench: .venv/plain
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/search.py
 
 long: .venv/tested  ## the whole grid of tests/ground_truth
 	$(BIN)/python -m pytest --numprocesses 2

@@ -71,7 +71,7 @@ def engine_of(settings: Settings, shape: ModelShape, gpu: Gpu, train: Layout) ->
 
 
 def _memory_fraction(settings: Settings, *, separate: bool) -> float:
-    """A recipe's share is for an engine beside a trainer, unless it says apart; on its own GPUs one takes nearly all."""
+    """A recipe's share is for an engine beside a trainer unless it says apart; on its own GPUs one takes nearly all."""
     key = "rollout.memory_fraction"
     if not separate or settings.given(key) or settings.recipe_means(key, "placement"):
         return float(settings.get(key))

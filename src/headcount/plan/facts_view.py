@@ -10,6 +10,7 @@ from rich.table import Table
 
 from headcount.errors import InputError, nearest
 from headcount.facts.gpu import gpus
+from headcount.facts.link import fabrics
 from headcount.facts.models import known_models
 from headcount.facts.optimizer import optimizers
 from headcount.facts.overhead import overheads
@@ -38,6 +39,20 @@ def _gpu_rows() -> Rows:
             "date": gpu.date,
         }
         for gpu in gpus().values()
+    ]
+
+
+def _fabric_rows() -> Rows:
+    return [
+        {
+            "id": fabric.id,
+            "name": fabric.name,
+            "gb_per_s_per_gpu": fabric.bytes_per_s / GB,
+            "latency_us": round(fabric.latency_s * 1e6),
+            "source": fabric.source,
+            "date": fabric.date,
+        }
+        for fabric in fabrics().values()
     ]
 
 
@@ -121,6 +136,7 @@ def _model_rows() -> Rows:
 KINDS: Mapping[str, Callable[[], Rows]] = {
     "gpus": _gpu_rows,
     "models": _model_rows,
+    "fabrics": _fabric_rows,
     "prices": _price_rows,
     "precisions": _precision_rows,
     "optimizers": _optimizer_rows,
