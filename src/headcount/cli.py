@@ -309,7 +309,10 @@ def _print_lines(lines: Iterable[str], *, as_json: bool) -> None:
 
 @app.command(epilog="Example: headcount facts gpus --json")
 def facts(
-    kind: Annotated[str, typer.Argument(help="gpus, fabrics, models, prices, precisions, optimizers, overheads or recipes.")],
+    kind: Annotated[
+        str,
+        typer.Argument(help="gpus, fabrics, models, prices, precisions, optimizers, overheads or recipes."),
+    ],
     as_json: Json = False,
     no_color: NoColor = False,
 ) -> None:

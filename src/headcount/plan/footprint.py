@@ -13,7 +13,7 @@ from headcount.plan.state_rows import host_state_rows
 from headcount.units import bytes_text
 from headcount.vocabulary import Level, Phase, Verdict, phases_of
 
-__all__ = ["footprint", "footprints", "needed_bytes", "tightness"]
+__all__ = ["footprint", "footprints", "needed_bytes", "tightness", "why_not"]
 
 # What the allocator cannot win back by flushing its cache: rounding to 512-byte and 2-MiB blocks, workspaces of cuBLAS.
 # Near the limit the fragmentation surcharge of the reserved level does not decide. Published sweeps (docs/evidence.md):
@@ -28,6 +28,14 @@ _FRAGMENTING = ("checkpoints", "kept blocks", "live block", "gradients inside th
 def footprints(job: Job) -> tuple[Footprint, ...]:
     """Every group of GPUs of the job."""
     return tuple(footprint(job, group) for group in job.layouts)
+
+
+def why_not(job: Job) -> str:
+    """Why a job does not surely fit; empty when it does."""
+    for group in job.layouts:
+        if tightness(job, group)[0] is not Verdict.FITS:
+            return f"{group}: {footprint(job, group).because}"
+    return ""
 
 
 def tightness(job: Job, group: str) -> tuple[Verdict, Band, Moment]:

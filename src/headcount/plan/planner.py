@@ -12,7 +12,7 @@ from headcount.errors import InputError
 from headcount.job.job import Job, Origin, Source
 from headcount.job.load import Spec, read_spec
 from headcount.ledger.predicted import Assumption, Band, Footprint, Plan, largest
-from headcount.plan.footprint import footprints, needed_bytes
+from headcount.plan.footprint import footprints, needed_bytes, why_not
 from headcount.plan.phases import cache_file_row
 from headcount.plan.residents import residents
 from headcount.plan.schedule import stages
@@ -50,7 +50,7 @@ def fewest_job(spec: Spec) -> Job:
     Raises:
         InputError: no count of GPUs does.
     """
-    found = fewest_gpus(spec, footprints=footprints)
+    found = fewest_gpus(spec, why_not=why_not)
     if found.job is None:
         raise InputError.one(spec.where, f"not even {found.tried[-1][0]} GPUs hold it: {found.tried[-1][1]}")
     return found.job
@@ -82,11 +82,11 @@ def _planned(job: Job, held: tuple[Footprint, ...]) -> Plan:
 
 def fewest(spec: Spec) -> Found:
     """The plan on the smallest number of GPUs that holds the job."""
-    found = fewest_gpus(spec, footprints=footprints)
+    found = fewest_gpus(spec, why_not=why_not)
     if found.job is None:
         gpus, why = found.tried[-1]
         return Found(plan=None, why_not=f"not even {gpus} GPUs: {why}")
-    return Found(plan=_planned(found.job, found.footprints))
+    return Found(plan=plan(found.job))
 
 
 def _peak_bytes(held: tuple[Footprint, ...]) -> int:

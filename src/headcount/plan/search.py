@@ -8,14 +8,10 @@ from dataclasses import dataclass
 from headcount.errors import InputError
 from headcount.job.job import Job
 from headcount.job.load import Spec
-from headcount.ledger.predicted import Footprint
-from headcount.vocabulary import Verdict
 
 __all__ = ["MOST_GPUS", "Fewest", "fewest_gpus"]
 
 MOST_GPUS = 4096
-
-Fitting = tuple[Job, tuple[Footprint, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +19,6 @@ class Fewest:
     """The smallest count that fits and the job on it; or None, with the largest count tried."""
 
     job: Job | None
-    footprints: tuple[Footprint, ...] = ()
     tried: tuple[tuple[int, str], ...] = ()  # (gpus, why not)
 
 
@@ -35,18 +30,19 @@ def _doublings(gpus_per_node: int) -> Iterator[int]:
         gpus *= 2
 
 
-def fewest_gpus(spec: Spec, *, footprints: Callable[[Job], tuple[Footprint, ...]]) -> Fewest:
+def fewest_gpus(spec: Spec, *, why_not: Callable[[Job], str]) -> Fewest:
     """The smallest count on the job's own layout; where no count helps, on one that divides what sharding cannot.
+
+    `why_not` is empty for a job that fits.
 
     FSDP gathers whole blocks, so a block that is larger than a card fits on no number of GPUs: then experts, then
     tensors are divided over a node. A layout that the job states is never changed.
     """
     tried: list[tuple[int, str]] = []
     for candidate in _layouts(spec):
-        found = _fewest(candidate, footprints, tried)
-        if found is not None:
-            job, held = found
-            return Fewest(job=job, footprints=held, tried=tuple(tried))
+        job = _fewest(candidate, why_not, tried)
+        if job is not None:
+            return Fewest(job=job, tried=tuple(tried))
     return Fewest(job=None, tried=tuple(tried))
 
 
@@ -60,9 +56,7 @@ def _layouts(spec: Spec) -> Iterator[Spec]:
     yield wide.replaced("layout.sequence_parallel", True)
 
 
-def _fewest(
-    spec: Spec, footprints: Callable[[Job], tuple[Footprint, ...]], tried: list[tuple[int, str]]
-) -> Fitting | None:
+def _fewest(spec: Spec, why_not: Callable[[Job], str], tried: list[tuple[int, str]]) -> Job | None:
     """Double until it fits, then look between the last failure and the first success.
 
     A count that the layout cannot use (tensor ranks that do not divide it) counts as tried; a job that no count can
@@ -70,18 +64,16 @@ def _fewest(
     """
     refused: list[InputError] = []
 
-    def fitting(gpus: int) -> Fitting | None:
+    def fitting(gpus: int) -> Job | None:
         try:
             job = spec.build(gpus=gpus)
         except InputError as error:
             refused.append(error)
             return None
-        held = footprints(job)
-        for footprint in held:
-            if footprint.verdict is not Verdict.FITS:
-                tried.append((gpus, f"{footprint.group}: {footprint.because}"))
-                return None
-        return job, held
+        reason = why_not(job)
+        if reason:
+            tried.append((gpus, reason))
+        return None if reason else job
 
     failed, counts = 0, list(_doublings(spec.gpus_per_node))
     for gpus in counts:
@@ -94,7 +86,7 @@ def _fewest(
     return None
 
 
-def _between(failed: int, fits: int, best: Fitting, per_node: int, fitting: Callable[[int], Fitting | None]) -> Fitting:
+def _between(failed: int, fits: int, best: Job, per_node: int, fitting: Callable[[int], Job | None]) -> Job:
     """Every count inside a node, in order; beyond a node bisect over nodes: more of them never need more bytes each."""
     if fits <= per_node:
         smaller = (fitting(gpus) for gpus in range(failed + 1, fits))
