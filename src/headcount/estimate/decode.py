@@ -3,9 +3,9 @@
 device = √(weights² + compute²) + cache + passes + layers · launch + collectives; host = fixed + requests · each;
 step = √(device² + host²), since an engine schedules the next step while the device works on this one. There
 weights = touched bytes ÷ (bandwidth · share), compute = FLOPs ÷ (peak · share), cache = live KV bytes ÷ (bandwidth ·
-share), passes = element-wise kernels over the hidden states and, in mixtures, over their k routed copies. Touched
-experts: E · (1 − (1 − k ÷ E)^B) for B tokens with uniform routing. The shares and costs are calibrated
-(`facts/data/decode_speed.toml`, fitted by scripts/fit_decode).
+share), passes = element-wise kernels over the hidden states. Touched experts: E · (1 − (1 − k ÷ E)^B) for B tokens
+with uniform routing. The shares and costs are calibrated (`facts/data/decode_speed.toml`, fitted by
+scripts/fit_decode).
 """
 
 from __future__ import annotations
@@ -79,22 +79,22 @@ class Load:
     compute_s: Any  # FLOPs ÷ peak
     cache_s: Any  # live cache bytes ÷ bandwidth
     hidden_s: Any  # bytes of the hidden states of all layers, once ÷ bandwidth
-    routed_s: Any  # bytes of their copies for the experts, once ÷ bandwidth
     layers: Any
     moe_layers: Any
     mla_layers: Any
     live: Any
     collectives: Any  # how many latencies: all-reduces × log2(ranks), more across hosts
-    wire_s: Any  # bytes ÷ link
+    wire_s: Any  # bytes of all-reduces ÷ link
+    exchange_s: Any  # bytes of the copies that go to experts on other ranks and back ÷ link
     stages: Any
 
 
 def step_seconds(load: Load, speed: Any) -> Any:
     """One step of all stages, in turn; a round goes at the pace of its slowest stage and micro-batch."""
     weights, compute = load.weights_s / speed.weights, load.compute_s / speed.compute
-    passes = load.hidden_s * speed.hidden_passes + load.routed_s * speed.routed_passes
+    passes = load.hidden_s * speed.hidden_passes
     launch = load.layers * speed.layer_s + load.moe_layers * speed.moe_layer_s + load.mla_layers * speed.mla_layer_s
-    wire = load.collectives * speed.collective_s + load.wire_s
+    wire = load.collectives * speed.collective_s + load.wire_s + load.exchange_s / speed.exchange
     device = (weights**2 + compute**2) ** 0.5 + load.cache_s / speed.cache + passes + launch + wire
     host = speed.step_s + load.live * speed.request_s
     waiting = 1 + speed.stage_wait * (load.stages - 1)
@@ -113,20 +113,19 @@ def load_at(replica: Replica, live: float, cached_tokens: float) -> Load:
     flops = local * (replica.flops_per_token + replica.attention_flops * context)
     bandwidth = replica.gpu.bandwidth()
     ranks = replica.tensor * replica.attention_data
-    layers, mixtures = replica.layers / replica.pipeline, replica.moe_layers / replica.pipeline
-    hidden = replica.hidden * _HIDDEN_BYTES / bandwidth
+    layers = replica.layers / replica.pipeline
     return Load(
         weights_s=(replica.dense_bytes + replica.expert_bytes * reached) / replica.pipeline / bandwidth,
         compute_s=flops / replica.pipeline / replica.peak,
         cache_s=cache / replica.pipeline / bandwidth,
-        hidden_s=local * layers * hidden,
-        routed_s=routed * replica.active * mixtures * hidden,  # every rank sorts the tokens of all ranks
+        hidden_s=local * layers * replica.hidden * _HIDDEN_BYTES / bandwidth,
         layers=layers,
-        moe_layers=mixtures,
+        moe_layers=replica.moe_layers / replica.pipeline,
         mla_layers=replica.mla_layers / replica.pipeline,
         live=local,
         collectives=replica.reduces / replica.pipeline * _latencies(replica.gpu, ranks),
-        wire_s=_wire_s(replica, live / replica.pipeline) / replica.pipeline,
+        wire_s=_wire_s(replica, routed) / replica.pipeline,
+        exchange_s=_exchange_s(replica, routed) / replica.pipeline,
         stages=replica.pipeline,
     )
 
@@ -149,7 +148,8 @@ def _link(gpu: Gpu) -> float:
 def prefill_seconds(replica: Replica, tokens: float, row_tokens: float, speed: DecodeSpeed) -> float:
     """Prompts of `tokens` tokens in all, rows of `row_tokens`: FLOPs at the engine's compute share."""
     compute = _prefill_at_peak_s(replica, tokens, row_tokens) / speed.prefill
-    return compute + _wire_s(replica, tokens) + tokens / row_tokens * speed.prefill_s
+    wire = _wire_s(replica, tokens) + _exchange_s(replica, tokens) / speed.exchange
+    return compute + wire + tokens / row_tokens * speed.prefill_s
 
 
 def _prefill_at_peak_s(replica: Replica, tokens: float, row_tokens: float) -> float:
@@ -159,9 +159,15 @@ def _prefill_at_peak_s(replica: Replica, tokens: float, row_tokens: float) -> fl
 
 def _wire_s(replica: Replica, tokens: float) -> float:
     """All-reduces over the tensor ranks: 2(t − 1) ÷ t of the hidden states on the wire, each."""
-    ranks = replica.tensor * replica.attention_data
-    sent = replica.reduces * 2 * (ranks - 1) / ranks * tokens * replica.hidden * _HIDDEN_BYTES
+    sent = replica.reduces * 2 * (replica.tensor - 1) / replica.tensor * tokens * replica.hidden * _HIDDEN_BYTES
     return sent / replica.attention_data / _link(replica.gpu)
+
+
+def _exchange_s(replica: Replica, tokens: float) -> float:
+    """Attention data parallelism sends k copies of each token to their experts' ranks and back: (r − 1) ÷ r of them."""
+    ranks = replica.attention_data
+    sent = 2 * replica.moe_layers * replica.active * (ranks - 1) / ranks * tokens * replica.hidden * _HIDDEN_BYTES
+    return sent / ranks / _link(replica.gpu)
 
 
 # --- what a replica is ---------------------------------------------------------------------------------------------
@@ -289,12 +295,14 @@ class Serving:
     waves: tuple[tuple[Any, Load], ...]  # (how many, the step of one)
     prefill_s: Any  # of all prompts, at peak
     prefill_wire_s: Any
+    prefill_exchange_s: Any
 
 
 def tokens_per_s(serving: Serving, speed: Any) -> Any:
     """Output tokens a second: prefills are paid for out of the same time."""
     decode = sum(count * serving.output * step_seconds(load, speed) for count, load in serving.waves)
-    prefill = serving.prefill_s / speed.prefill + serving.prefill_wire_s + serving.requests * speed.prefill_s
+    wire = serving.prefill_wire_s + serving.prefill_exchange_s / speed.exchange
+    prefill = serving.prefill_s / speed.prefill + wire + serving.requests * speed.prefill_s
     return serving.requests * serving.output / (decode + prefill)
 
 
@@ -314,6 +322,7 @@ def serving_at(replica: Replica, *, concurrency: int, prompt: float, output: flo
         waves=((1, load),),
         prefill_s=prefill,
         prefill_wire_s=_wire_s(replica, concurrency * prompt),
+        prefill_exchange_s=_exchange_s(replica, concurrency * prompt),
     )
 
 
@@ -330,6 +339,7 @@ def serving_of(replica: Replica, *, requests: int, most: int, prompt: float, out
         waves=loads,
         prefill_s=prefill,
         prefill_wire_s=_wire_s(replica, requests * prompt),
+        prefill_exchange_s=_exchange_s(replica, requests * prompt),
     )
 
 

@@ -27,13 +27,13 @@ class DecodeSpeed:
     prefill: float  # share of dense peak in a prefill
     layer_s: float
     hidden_passes: float  # element-wise reads and writes of the hidden states in a layer
-    routed_passes: float  # of their k copies in a layer of experts: sort, gather, scatter, add up
     moe_layer_s: float
     mla_layer_s: float
     step_s: float
     request_s: float  # per running request and step
     prefill_s: float  # per prefill, beside its FLOPs
     collective_s: float  # latency of one hop of a collective
+    exchange: float  # share of a link's rate when tokens go to experts on other ranks: sorting, the busiest rank
     stage_wait: float  # share of a round lost for every pipeline stage beyond the first
     eager_layer_s: float  # a layer launched kernel by kernel
     spread: tuple[float, float]
@@ -81,13 +81,13 @@ def decode_speed(architecture: str, precision: str, engine: str, *, mixture: boo
         prefill=shares["prefill"],
         layer_s=host["layer_s"] * pace,
         hidden_passes=model["hidden_passes"],
-        routed_passes=model["routed_passes"],
         moe_layer_s=model["moe_layer_s"] * pace,
         mla_layer_s=model["mla_layer_s"] * pace,
         step_s=host["step_s"] * pace,
         request_s=host["request_s"] * pace,
         prefill_s=host["prefill_s"] * pace,
         collective_s=model["collective_s"],
+        exchange=model["exchange"],
         stage_wait=model["stage_wait"],
         eager_layer_s=model["eager_layer_s"],
         spread=(low, high),

@@ -31,7 +31,7 @@ SPEED = decode_speed("hopper", "bf16", "vllm", mixture=False)
 # Every share 1, every cost of the host, the passes and the wire 0: what physics leaves.
 IDEAL = SimpleNamespace(
     weights=1.0, compute=1.0, cache=1.0, prefill=1.0, layer_s=0.0, moe_layer_s=0.0, mla_layer_s=0.0, step_s=0.0,
-    request_s=0.0, prefill_s=0.0, collective_s=0.0, hidden_passes=0.0, routed_passes=0.0, stage_wait=0.0,
+    request_s=0.0, prefill_s=0.0, collective_s=0.0, hidden_passes=0.0, exchange=1.0, stage_wait=0.0,
 )  # fmt: skip
 
 

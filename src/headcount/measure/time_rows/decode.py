@@ -179,15 +179,15 @@ def _serving(row: Mapping[str, Any], replica: Replica) -> Serving:
 class _Peak:
     """Every share 1 and every host cost 0: faster than physics allows."""
 
-    weights = cache = compute = prefill = 1.0
+    weights = cache = compute = prefill = exchange = 1.0
     layer_s = moe_layer_s = mla_layer_s = step_s = request_s = prefill_s = collective_s = 0.0
-    hidden_passes = routed_passes = stage_wait = 0.0
+    hidden_passes = stage_wait = 0.0
 
 
 def _unwired(serving: Serving) -> Serving:
     """Exchanges for nothing: what share of a link they reach is no law of physics."""
-    waves = tuple((count, replace(load, wire_s=0.0)) for count, load in serving.waves)
-    return replace(serving, waves=waves, prefill_wire_s=0.0)
+    waves = tuple((count, replace(load, wire_s=0.0, exchange_s=0.0)) for count, load in serving.waves)
+    return replace(serving, waves=waves, prefill_wire_s=0.0, prefill_exchange_s=0.0)
 
 
 def _plausible(replica: Replica, serving: Serving, observed: float) -> None:
