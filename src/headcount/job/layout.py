@@ -112,6 +112,7 @@ class Layout:
             "offload_between_phases",
         )
         parts += [name.replace("_", " ") for name in switches if getattr(self, name)]
+        parts += ["weights stay gathered"] if self.shard is Shard.FSDP2 and not self.reshard_after_forward else []
         return f"{self.gpus} GPUs: {', '.join(parts)}"
 
     @property

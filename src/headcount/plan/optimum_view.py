@@ -44,23 +44,38 @@ def _missed(found: Searched, unit: str) -> Iterator[RenderableType]:
 
 
 def _table(title: str, choices: Sequence[Choice], unit: str) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
-    for name in ("GPUs", "layout", "micro-batch", "kept", "engine", "a step", "hours", "dollars", "peak a GPU"):
-        table.add_column(name, justify="left" if name in ("layout", "engine", "kept") else "right", overflow="fold")
-    for choice in choices:
-        settings = choice.settings
-        table.add_row(
-            f"{choice.gpus} × {choice.gpu}",
-            choice.layout,
-            str(settings.get("update.micro_batch_sequences", "as stated")),
-            _kept(settings),
-            _engine(settings),
-            duration_text(choice.step_s),
-            _range(choice.hours),
-            money_text(choice.dollars.p50) if choice.dollars else "no price",
-            bytes_text(choice.need.p50, unit=unit),
-        )
+    """What differs between the choices; a setting that all share stands under the table."""
+    cells = [_cells(choice, unit) for choice in choices]
+    same = {name for name in _SETTINGS if len({row[name] for row in cells}) == 1 and len(cells) > 1}
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
+    for name in (name for name in cells[0] if name not in same):
+        table.add_column(name, justify="left" if name in _LEFT else "right", overflow="fold", no_wrap=name not in _LEFT)
+    for row in cells:
+        table.add_row(*(value for name, value in row.items() if name not in same))
+    shared = ", ".join(
+        f"{name} {cells[0][name]}" for name in cells[0] if name in same and cells[0][name] != "as stated"
+    )
+    table.caption = f"All of them: {shared}" if shared else None
     return table
+
+
+_SETTINGS = ("card", "micro-batch", "kept", "engine")
+_LEFT = ("card", "layout", "kept", "engine")
+
+
+def _cells(choice: Choice, unit: str) -> dict[str, str]:
+    return {
+        "GPUs": f"{choice.gpus:,}",
+        "card": choice.gpu,
+        "layout": choice.layout.partition(": ")[2] if choice.layout.count("GPUs:") == 1 else choice.layout,
+        "micro-batch": str(choice.settings.get("update.micro_batch_sequences", "as stated")),
+        "kept": _kept(choice.settings),
+        "engine": _engine(choice.settings),
+        "a step": duration_text(choice.step_s),
+        "hours": _range(choice.hours),
+        "dollars": money_text(choice.dollars.p50) if choice.dollars else "no price",
+        "peak a GPU": bytes_text(choice.need.p50, unit=unit),
+    }
 
 
 def _kept(settings: Mapping[str, object]) -> str:
@@ -71,7 +86,7 @@ def _kept(settings: Mapping[str, object]) -> str:
 
 def _engine(settings: Mapping[str, object]) -> str:
     names = {"rollout.engine_gpus": "GPUs", "rollout.engine_tensor": "tensor", "rollout.memory_fraction": "share"}
-    return ", ".join(f"{word} {settings[key]}" for key, word in names.items() if key in settings)
+    return ", ".join(f"{word} {settings[key]}" for key, word in names.items() if key in settings) or "as stated"
 
 
 def _range(band: Band) -> str:

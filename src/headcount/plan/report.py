@@ -393,11 +393,18 @@ def _toml_value(value: object) -> str:
     return "rows of a step" if value is None else json.dumps(value)
 
 
+def _largest_share(point: Point) -> str:
+    """What most of the step is lost to, from a tenth on."""
+    name, share = max(point.shares, key=lambda each: each[1], default=("", 0.0))
+    return f"{name} {share:.0%}" if share >= 0.1 else "work"
+
+
 def scale_view(points: Sequence[Point]) -> RenderableType:
     """Hours and money by number of GPUs, a bar for the speed-up, and what binds."""
     table = Table(title="By number of GPUs (one and the same workload)", box=box.SIMPLE_HEAD, title_justify="left")
     for name in ("GPUs", "verdict", "a step", "hours", "dollars", "speed-up", "", "bound by"):
-        table.add_column(name, justify="left" if name in ("verdict", "", "bound by") else "right")
+        left = name in ("verdict", "", "bound by")
+        table.add_column(name, justify="left" if left else "right", no_wrap=name in ("", "bound by"))
     fastest = max((point.speedup or 0.0 for point in points), default=0.0)
     for point in points:
         run = point.plan.run if point.plan else None
@@ -412,7 +419,7 @@ def scale_view(points: Sequence[Point]) -> RenderableType:
             _range(run.hours, "{:,.1f}"),
             money_text(run.dollars.p50) if run.dollars else "no price",
             f"{speedup:.1f} ×  {point.efficiency or 0:.0%}",
-            "█" * max(1, round(20 * speedup / fastest)),
-            ", ".join(f"{name} {share:.0%}" for name, share in point.shares if share >= 0.1) or point.bound,
+            "█" * max(1, round(10 * speedup / fastest)),
+            _largest_share(point),
         )
     return table

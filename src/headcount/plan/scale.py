@@ -100,7 +100,7 @@ def _shares(job: Job, planned: Plan) -> Iterator[tuple[str, float]]:
         return
     generate = step.get(str(Phase.GENERATE), 0.0)
     yield "stragglers", generate * straggler_share(job) / whole
-    yield "the longest answer", generate * latency_share(job) / whole
+    yield "longest answer", generate * latency_share(job) / whole
     if job.engine.placement is EnginePlacement.SEPARATE and planned.run.steps:
         idle = planned.run.idle_gpu_hours / max(1e-9, planned.run.gpu_hours.p50)
         yield "idle GPUs", idle
