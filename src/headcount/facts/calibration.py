@@ -1,4 +1,4 @@
-"""Which share of a card's peaks do real runs reach?"""
+"""Which measured constants do estimates use beside a card's peaks?"""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from headcount.errors import UnknownFact
-
-__all__ = ["Factor", "Speed", "factor", "speed"]
+__all__ = ["Factor", "factor"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,14 +19,6 @@ class Factor:
     p50: float
     p90: float
     source: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Speed:
-    """Of one architecture: share of dense peak in training (mfu) and of peak bandwidth in decode (mbu)."""
-
-    mfu: Factor
-    mbu: Factor
 
 
 @cache
@@ -44,16 +34,3 @@ def _factor(row: Mapping[str, object]) -> Factor:
 def factor(name: str) -> Factor:
     """One constant of calibration.toml's [factor] table."""
     return _factor(_rows()["factor"][name])
-
-
-def speed(architecture: str) -> Speed:
-    """Efficiencies of an architecture; refused when nobody measured one."""
-    mfu, mbu = _rows()["mfu"], _rows()["mbu"]
-    if architecture not in mfu or architecture not in mbu:
-        known = ", ".join(sorted(set(mfu) & set(mbu)))
-        raise UnknownFact.one(
-            f"architecture {architecture}",
-            f"no measured training or decode efficiency (known: {known})",
-            "add mfu and mbu rows with a source to facts/data/calibration.toml",
-        )
-    return Speed(mfu=_factor(mfu[architecture]), mbu=_factor(mbu[architecture]))
