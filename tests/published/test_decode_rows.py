@@ -15,6 +15,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from headcount.estimate.decode import decode_model, generate_model, replica_of
+from headcount.facts.decode_speed import decode_speed
+from headcount.facts.gpu import find_gpu
+from headcount.facts.models import find_model
 from headcount.measure.time_rows.decode import DecodeRow, Skipped, decode_rows, predicted_tokens_per_s
 
 _ROOT = Path(__file__).parents[2]
@@ -124,3 +128,35 @@ def test_a_repeat_counts_once():
     first, second = decode_rows([_GOOD, {**_GOOD, "id": "again"}])
     assert isinstance(first, DecodeRow)
     assert second == Skipped("again", "an exact repeat")
+
+
+# Qwen2.5 speed benchmark (QwenLM/Qwen2.5 docs/source/benchmark/speed_benchmark.rst): A100-80GB, batch 1, 2,048 tokens
+# generated after prompts of so many tokens; tokens a second. None of these rows is in the fit.
+_GENERATE = [
+    ("7B", 1, 40.38), ("7B", 6144, 38.76), ("7B", 14336, 29.78), ("7B", 30720, 18.83),
+    ("32B", 1, 17.54), ("32B", 6144, 12.49), ("32B", 14336, 8.95), ("32B", 30720, 5.59),
+]  # fmt: skip
+_VLLM = [
+    ("7B", 1, 1, 84.28), ("7B", 1, 30720, 70.33), ("32B", 1, 1, 22.13), ("32B", 1, 14336, 19.91),
+    ("32B", 2, 30720, 31.82), ("72B", 4, 14336, 30.10),
+]  # fmt: skip
+
+
+def _rate(size: str, prompt: int, tensor: int, *, transformers: bool) -> float:
+    shape, gpu = find_model(f"Qwen/Qwen2.5-{size}-Instruct"), find_gpu("a100-sxm4-80gb")
+    replica = replica_of(shape, gpu, precision="bf16", kv_bytes=2, tensor=tensor)
+    speed = decode_speed("ampere", "bf16", "vllm", mixture=False)
+    model = generate_model(replica, speed) if transformers else decode_model(replica, speed)
+    return 1 / (model.step_s[1](1, prompt + 1024) + model.prefill_s(prompt, prompt) / 2048)
+
+
+@pytest.mark.parametrize(("size", "prompt", "tokens_per_s"), _GENERATE)
+def test_generate_of_transformers_slows_with_its_copied_cache(size: str, prompt: int, tokens_per_s: float):
+    assert _rate(size, prompt, 1, transformers=True) == pytest.approx(tokens_per_s, rel=0.15)
+
+
+@pytest.mark.parametrize(("size", "tensor", "prompt", "tokens_per_s"), _VLLM)
+def test_vllm_on_one_stream_is_within_the_band_of_unseen_rows(size, tensor, prompt, tokens_per_s):
+    low, high = decode_speed("ampere", "bf16", "vllm", mixture=False).spread
+    rate = _rate(size, prompt, tensor, transformers=False)
+    assert rate / high <= tokens_per_s <= rate / low

@@ -11,7 +11,7 @@ scripts/fit_decode).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log2
 from typing import Any
@@ -25,8 +25,8 @@ from headcount.facts.model_shape import Attention, AttentionKind, Block, ModelSh
 from headcount.ledger.predicted import Band
 
 __all__ = [
-    "Decode", "Load", "Replica", "Serving", "concurrency_at_load", "decode_model", "load_at", "prefill_seconds",
-    "replica_of", "serving_at", "serving_of", "serving_rate", "step_seconds", "tokens_per_s",
+    "Decode", "Load", "Replica", "Serving", "concurrency_at_load", "decode_model", "generate_model", "load_at",
+    "prefill_seconds", "replica_of", "serving_at", "serving_of", "serving_rate", "step_seconds", "tokens_per_s",
 ]  # fmt: skip
 
 _BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int4": 0.56, "fp4": 0.5625}
@@ -54,6 +54,7 @@ class Replica:
     full_cache_bytes: float  # of one cached token: layers that see everything
     window_cache_bytes: float  # layers that see a window
     window: int
+    expansion: float  # the cache with keys and values for every query head, over the cache as it is kept
     layers: int
     moe_layers: int
     mla_layers: int
@@ -215,6 +216,7 @@ def replica_of(
         full_cache_bytes=full,
         window_cache_bytes=windowed,
         window=window,
+        expansion=_expansion(shape),
         layers=shape.layers,
         moe_layers=sum(count for count, _ in mixtures),
         mla_layers=sum(c for c, b in shape.blocks if b.attention.kind is AttentionKind.MLA),
@@ -270,6 +272,13 @@ def _cache(shape: ModelShape, kv_bytes: float, tensor: int) -> tuple[float, floa
         else:
             full += each
     return full, windowed, window
+
+
+def _expansion(shape: ModelShape) -> float:
+    """Query heads per key head; of a latent cache, all heads' keys and values over the latent."""
+    kept = sum(count * layer_bytes_per_token(block.attention, kv_bytes=1) for count, block in shape.blocks)
+    heads = [(count * b.attention.heads, b.attention) for count, b in shape.blocks]
+    return sum(n * (each.head_dim + (each.value_head_dim or each.head_dim)) for n, each in heads) / kept
 
 
 def _peak(gpu: Gpu, precision: str) -> float:
@@ -394,17 +403,33 @@ class Decode:
 
 def decode_model(replica: Replica, speed: DecodeSpeed, *, eager: bool = False) -> Decode:
     """The step of `replica` with its band; `eager` adds the host's cost of launching kernels one by one."""
-    low, high = speed.spread
 
-    def middle(live: float, cached_tokens: float) -> float:
+    def step_s(live: float, cached_tokens: float) -> float:
         seconds = step_seconds(load_at(replica, live, cached_tokens), speed)
         return max(seconds, replica.layers * speed.eager_layer_s) if eager else seconds
 
+    return _decode(replica, speed, step_s)
+
+
+def generate_model(replica: Replica, speed: DecodeSpeed) -> Decode:
+    """`generate` of transformers: eager, and every step copies the cache, expanded to all query heads."""
+    copies = replica.expansion * speed.cache_copies
+
+    def step_s(live: float, cached_tokens: float) -> float:
+        load = load_at(replica, live, cached_tokens)
+        seconds = step_seconds(replace(load, cache_s=load.cache_s * copies), speed)
+        return max(seconds, replica.layers * speed.eager_layer_s)
+
+    return _decode(replica, speed, step_s)
+
+
+def _decode(replica: Replica, speed: DecodeSpeed, step_s: Callable[[float, float], float]) -> Decode:
+    low, high = speed.spread
     return Decode(
         step_s=(
-            lambda live, cached: middle(live, cached) * low,
-            middle,
-            lambda live, cached: middle(live, cached) * high,
+            lambda live, cached: step_s(live, cached) * low,
+            step_s,
+            lambda live, cached: step_s(live, cached) * high,
         ),
         prefill_s=lambda tokens, row: prefill_seconds(replica, tokens, row, speed),
         spread=speed.spread,

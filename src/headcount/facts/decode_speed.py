@@ -36,6 +36,7 @@ class DecodeSpeed:
     exchange: float  # share of a link's rate when tokens go to experts on other ranks: sorting, the busiest rank
     stage_wait: float  # share of a round lost for every pipeline stage beyond the first
     eager_layer_s: float  # a layer launched kernel by kernel
+    cache_copies: float  # of the expanded cache, a step of transformers' generate
     spread: tuple[float, float]
     measured_spread: tuple[float, float]  # when one rate of the same replica was measured
     source: str
@@ -90,6 +91,7 @@ def decode_speed(architecture: str, precision: str, engine: str, *, mixture: boo
         exchange=model["exchange"],
         stage_wait=model["stage_wait"],
         eager_layer_s=model["eager_layer_s"],
+        cache_copies=model["cache_copies"],
         spread=(low, high),
         measured_spread=(local_low, local_high),
         source=shares.get("assumed", rows["source"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +42,8 @@ _GPUS: Mapping[str, str] = {
     "gh200 96gb": "gh200-96gb",
     "rtx pro 6000": "rtx-pro-6000",
 }
+# One constant for a kind of weights, whoever packs them.
+_PRECISIONS = {"fp16": "bf16", "nvfp4": "fp4", "mxfp4": "fp4", "awq": "int4", "gptq": "int4", "w4a16": "int4"}
 
 # TensorRT-LLM's benchmark runs a list of requests that depends on their lengths (its performance overview).
 _REQUESTS: Mapping[tuple[int, int], int] = {(128, 128): 30_000, (20000, 2000): 1000, (32768, 1024): 500}
@@ -128,7 +131,8 @@ def _mapped(name: str, row: Mapping[str, Any]) -> DecodeRow:
 
 
 def _model(name: str) -> ModelShape:
-    return find_model(_MODELS.get(name.lower(), name))
+    spoken = re.sub(r" v(?=\d)", " ", name)  # TensorRT-LLM's "LLaMA v3.1 70B"
+    return find_model(_MODELS.get(spoken.lower(), spoken))
 
 
 def _precision(row: Mapping[str, Any], shape: ModelShape) -> str:
@@ -138,7 +142,7 @@ def _precision(row: Mapping[str, Any], shape: ModelShape) -> str:
         return "fp4"
     if stated is None:
         raise _Refused("the precision is not stated")
-    return {"fp16": "bf16"}.get(str(stated).lower(), str(stated).lower())
+    return _PRECISIONS.get(str(stated).lower(), str(stated).lower())
 
 
 def _replica(row: Mapping[str, Any], shape: ModelShape, gpu: Gpu, engine: str, precision: str) -> Replica:
