@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import log2
 from typing import Any
 
 from headcount.estimate.parameters import block_tensors, parameters
@@ -31,6 +32,8 @@ __all__ = [
 # Backward over forward: matrix products 2 (1 without weight gradients), attention 2.5 (FlashAttention recomputes
 # scores), element-wise 1.3.
 _ATTENTION_BACKWARD, _ELEMENT_BACKWARD = 2.5, 1.3
+# Mean bytes of a product's three operands: 8- and 4-bit inputs, 16-bit output.
+_OPERAND_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 4 / 3, "fp4": 1.0}
 _BYTES = {"bf16": 2, "fp16": 2, "fp8": 1, "fp4": 1, "fp32": 4}
 
 
@@ -75,6 +78,7 @@ class Training:
     far_s: Any  # the same ÷ fabric, to experts on other hosts
     layers: Any  # of one stage
     local_experts: Any  # of all layers of one stage: each is launched on its own
+    tensor_hops: Any  # latencies of tensor-parallel collectives, forward, backward and gradient gathers
     tensor_wire_s: Any  # all-gathers and reduce-scatters of the hidden states ÷ link
     context_wire_s: Any
     stage_wire_s: Any  # hidden states handed from stage to stage, every chunk, there and back ÷ fabric
@@ -105,7 +109,7 @@ def micro_parts(work: Training, speed: Any) -> dict[str, Any]:
         "launches": work.layers * speed.launch_s * (1 + _trains(work) + work.recompute) / 3,
         "experts": _expert_seconds(work, speed, products),
         "dequantisation": work.dequantise_s * products,
-        "wires": work.tensor_wire_s * speed.tensor_exposed * products / 3
+        "wires": (work.tensor_wire_s * speed.tensor_exposed + work.tensor_hops * speed.hop_s) * products / 3
         + work.context_wire_s * speed.context_exposed
         + work.stage_wire_s * speed.stage_exposed,
         "gathers": work.shard_wire_s / speed.wire,
@@ -266,7 +270,7 @@ def training_of(
     return Training(
         gemm_s=local * model.dense_flops / stage / peak,
         small=1 / local + 1 / shape.hidden + spread.tensor / model.width,
-        ratio=peak / bandwidth,
+        ratio=peak / bandwidth * _OPERAND_BYTES[precision] / 2,
         head_s=local * model.head_flops / spread.tensor / spread.pipeline / wide,
         attention_s=local * seen / stage / wide,
         element_s=element,
@@ -278,6 +282,7 @@ def training_of(
         far_s=hidden_bytes * copies * far,
         layers=shape.layers / spread.pipeline,
         local_experts=model.moe_layers / spread.pipeline * max(1.0, _experts(shape) / spread.expert),
+        tensor_hops=12 * log2(spread.tensor) * shape.layers / spread.pipeline,
         tensor_wire_s=_ring(gpu, fabric, spread.tensor, 1) * 12 * hidden_bytes * shape.layers / spread.pipeline,
         context_wire_s=_ring(gpu, fabric, spread.context, spread.tensor) * 6 * _kv_bytes(shape, local) / stage,
         stage_wire_s=_handed_on(gpu, fabric, spread) * hidden_bytes / spread.tensor,

@@ -35,6 +35,7 @@ class TrainingSpeed:
     optimizer: float  # share of bandwidth in the optimizer's step
     wire: float  # share of link rate in gathers of weights
     overlap: float  # exponent: 1 adds gathers to compute, infinity hides the shorter
+    hop_s: float  # latency of one hop of a tensor-parallel collective
     tensor_exposed: float
     context_exposed: float
     stage_exposed: float
@@ -85,7 +86,7 @@ def training_speed(
     common["route_s"] *= 2.718281828459045 ** (-route_fade * from_first)
     return TrainingSpeed(
         gemm=card[precision] * trainer["pace"],
-        attention=card["attention"],
+        attention=card["attention"] * trainer["kernel"],
         expert=card["expert"],
         element=trainer["element"],
         launch_s=trainer["launch_s"],
