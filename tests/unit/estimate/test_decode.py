@@ -182,7 +182,7 @@ def test_the_fast_step_makes_the_high_rate() -> None:
 
 @pytest.mark.parametrize(
     ("architecture", "precision", "engine"),
-    [("hopper", "int4", "vllm"), ("hopper", "bf16", "lmdeploy"), ("rubin", "bf16", "vllm")],
+    [("volta", "int4", "vllm"), ("hopper", "bf16", "lmdeploy"), ("rubin", "bf16", "vllm")],
 )
 def test_what_nobody_measured_is_refused(architecture: str, precision: str, engine: str) -> None:
     with pytest.raises(UnknownFact):
