@@ -9,14 +9,12 @@ from statistics import median
 from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.estimate.decode import tokens_per_s
 from headcount.estimate.training import step_seconds
-from headcount.facts.decode_speed import decode_speed
 from headcount.facts.training_speed import training_speed
 from headcount.job.job import Job
 from headcount.ledger.predicted import Band, Plan
 from headcount.measure.mapping.evidence import Case
-from headcount.measure.time_rows.decode import DecodeRow, Skipped, decode_rows
+from headcount.measure.time_rows.decode import DecodeRow, Skipped, decode_rows, predicted_tokens_per_s
 from headcount.measure.time_rows.planned import PlannedRow, planned_rows
 from headcount.measure.time_rows.rl import RlRow, rl_rows
 from headcount.measure.time_rows.training import TrainingRow, training_rows
@@ -98,15 +96,14 @@ def _decode(row: DecodeRow | Skipped) -> TimeScore:
     if isinstance(row, Skipped):
         return TimeScore(id=row.id, kind="decode", skipped=row.reason)
     try:
-        speed = decode_speed(row.architecture, row.precision, row.engine, mixture=row.segment == "mixture")
+        predicted = predicted_tokens_per_s(row)
     except HeadcountError as error:
         return TimeScore(id=row.id, kind="decode", skipped=str(error))
-    rate, (low, high) = float(tokens_per_s(row.serving, speed)), speed.spread
     return TimeScore(
         id=row.id,
         kind="decode",
         segment=f"decode {row.segment}",
-        predicted=Band(rate / high, rate, rate / low),
+        predicted=predicted,
         observed=row.observed_tokens_per_s,
         unit="tokens/s",
     )
