@@ -65,8 +65,9 @@ def test_rates_of_a_model_and_card_that_the_fit_has_not_seen(left_out, segment: 
     assert np.quantile(absolute, 0.9) <= ninety
 
 
-def test_one_measured_row_of_the_same_replica_leaves_a_tenth(fit, left_out):
-    near = np.concatenate([np.array(errors) for errors in fit.neighbours(*left_out).values()])
+@pytest.mark.parametrize("layout", [False, True])
+def test_one_measured_row_of_the_same_engine_and_precision_leaves_a_tenth(fit, left_out, layout: bool):
+    near = np.concatenate([np.array(errors) for errors in fit.neighbours(*left_out, layout=layout).values()])
     assert np.median(np.abs(np.expm1(near))) <= 0.10
 
 
