@@ -17,6 +17,7 @@ __all__ = ["PlannedRow", "planned_rows"]
 
 _ONLINE = ("grpo", "ppo", "dapo", "rloo")
 _TRUNCATING = ("ms-swift", "ms-swift-megatron")
+_TOO_LITTLE = ("lengths_unknown", "throughput_lengths_unknown", "batch_unknown", "gpu_type_not_stated")
 _ITERATIONS = ("litgpt",)  # print seconds of one micro-batch
 _LONG = 2048  # tokens of a micro-batch from which launches stop deciding
 
@@ -70,7 +71,7 @@ def _planned(case: Case, plan: Callable[[Job], Plan]) -> PlannedRow:
 def _say_enough(case: Case, mapped: Mapped) -> None:
     """Time asks for real lengths and whole batches, where memory is content with a cap."""
     batch, flags = mapping_in(case.fields, "batch"), case.fields.get("flags") or ()
-    unknown = [flag for flag in flags if flag in ("lengths_unknown", "throughput_lengths_unknown", "batch_unknown")]
+    unknown = [flag for flag in flags if flag in _TOO_LITTLE]
     if unknown:
         raise NotMappable(f"its source flags {unknown[0]}")
     if any(word in str(case.fields.get("precision")).lower() for word in ("fp8", "float8", "fp4")):
