@@ -48,5 +48,5 @@ clean:
 
 .venv/tested: .venv/plain
 	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[truth,fit,dev]'
+	$(PIP) --editable '.[truth,fit,charts,dev]'
 	touch $@

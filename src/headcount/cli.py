@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,6 +47,11 @@ Observed = Annotated[
         help="What you measured, e.g. decode_tokens_per_s=9000,scope=aggregate,concurrency=512: refits the model.",
     ),
 ]
+Chart = Annotated[
+    Path | None, typer.Option("--chart", metavar="FILE", help="Draw bytes and seconds: out.svg or out.png.")
+]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="One page with pictures and derivations.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown for a design document.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Plain text.")]
 
 
@@ -114,6 +119,9 @@ def compare(
     ] = 0,
     sets: Sets = None,
     price: Price = None,
+    chart: Chart = None,
+    html: Html = None,
+    markdown: Markdown = False,
     as_json: Json = False,
     units: Units = "gib",
     no_color: NoColor = False,
@@ -127,8 +135,18 @@ def compare(
     compared = compare_verb(
         shared, gpus=gpus, reward_retrains=reward_retrains, overrides=_overrides(sets, gpu=None, price=price)
     )
+    if chart is not None or html is not None:
+        from headcount.plan.chart import plans_of
+
+        title = f"{compared.model} on {compared.gpu}"
+        _draw(chart, plans_of(compared), title=title)
+        _write_page(html, lambda: _pages().comparison_page(compared, unit=unit))
     if as_json:
         _print_json(comparison_json(compared))
+    elif markdown:
+        from headcount.plan.markdown import comparison_markdown
+
+        typer.echo(comparison_markdown(compared, unit=unit), nl=False)
     else:
         from headcount.plan.report import comparison_view
 
@@ -153,6 +171,9 @@ def plan(
     price: Price = None,
     observed: Observed = None,
     levers: Annotated[bool, typer.Option("--levers", help="Try every lever: bytes, seconds, quality.")] = False,
+    chart: Chart = None,
+    html: Html = None,
+    markdown: Markdown = False,
     rows: Annotated[bool, typer.Option("--rows", help="Every row of the deciding moment with its numbers.")] = False,
     as_json: Json = False,
     units: Units = "gib",
@@ -172,16 +193,46 @@ def plan(
         _print_levers(spec, counts, unit, as_json=as_json, no_color=no_color)
         return
     planned = _planned(spec, counts[0] if counts else None)
+    _draw(chart, [(str(planned.algorithm), planned)], title=planned.name)
+    _write_page(html, lambda: _pages().plan_page(planned, unit=unit))
     if as_json:
         from headcount.plan.as_json import plan_json
 
         _print_json(plan_json(planned))
+    elif markdown:
+        from headcount.plan.markdown import plan_markdown
+
+        typer.echo(plan_markdown(planned, unit=unit), nl=False)
     else:
         from headcount.plan.report import plan_view
 
         console = _console(no_color=no_color)
         console.print(plan_view(planned, console, unit=unit, rows=rows))
     raise typer.Exit(planned.verdict.exit_code)
+
+
+def _draw(chart: Path | None, plans: Sequence[tuple[str, Plan]], *, title: str) -> None:
+    if chart is not None:
+        from headcount.plan.chart import figure_of, save
+
+        if not plans:
+            raise InputError.one("--chart", "nothing fits, so there is nothing to draw", "more or larger GPUs")
+        save(figure_of(plans, title=title), chart)
+        typer.echo(f"wrote {chart}", err=True)
+
+
+def _pages() -> Any:
+    from headcount.plan import page
+
+    return page
+
+
+def _write_page(html: Path | None, made: Callable[[], str]) -> None:
+    if html is not None:
+        from headcount.plan.chart import write_whole
+
+        write_whole(html, made().encode("utf-8"))
+        typer.echo(f"wrote {html}", err=True)
 
 
 def _print_scale(spec: Spec, counts: list[int], *, as_json: bool, no_color: bool) -> None:
@@ -225,6 +276,7 @@ def search(
     keep: Annotated[int, typer.Option("--keep", min=1, max=100, help="How many layouts to show.")] = 5,
     sets: Sets = None,
     price: Price = None,
+    chart: Chart = None,
     as_json: Json = False,
     units: Units = "gib",
     no_color: NoColor = False,
@@ -245,6 +297,11 @@ def search(
     found = search_verb(
         specs, gpus=counts, objective=Objective(objective), deadline_hours=deadline, budget_usd=budget, keep=keep
     )
+    if chart is not None and found.front:
+        from headcount.plan.chart import front_figure, save
+
+        save(front_figure(found.front, title=f"{job}: GPUs against hours and money"), chart)
+        typer.echo(f"wrote {chart}", err=True)
     if as_json:
         _print_json(search_json(found))
     else:
