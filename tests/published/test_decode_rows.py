@@ -15,7 +15,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from headcount.estimate.decode import decode_model, generate_model, replica_of
+from headcount.estimate.decode import decode_model, generate_model
+from headcount.estimate.replica import replica_of
 from headcount.facts.decode_speed import decode_speed
 from headcount.facts.gpu import find_gpu
 from headcount.facts.models import find_model

@@ -11,7 +11,7 @@ from headcount.job.throughput import throughput_of
 
 __all__ = ["engine_of"]
 
-_BYTES = {"bf16": 2.0, "fp8": 1.0, "int4": 0.56}
+_BYTES = {"bf16": 2.0, "fp8": 1.0, "int4": 0.56, "fp4": 0.5625}  # 4 bits and their scales
 _SEPARATE_SHARE = 0.9
 _WEIGHTS_SHARE = 0.6  # of the engine's share: the rest is left to cache and workspace
 
@@ -42,7 +42,8 @@ def engine_of(settings: Settings, shape: ModelShape, gpu: Gpu, train: Layout) ->
     if separate:
         gpus = int(settings.get("rollout.engine_gpus", train.gpus, "as many as train"))
     fraction = _memory_fraction(settings, separate=separate)
-    weight_bytes = _BYTES[settings.get("rollout.engine_precision")]
+    precision = str(settings.get("rollout.engine_precision"))
+    weight_bytes = _BYTES[precision]
     usual = _tensor_ranks(shape, gpu, gpus, fraction, weight_bytes)
     why = f"fewest ranks whose weights take at most {_WEIGHTS_SHARE:.0%} of the engine's share"
     tensor = int(settings.get("rollout.engine_tensor", usual, why))
@@ -58,6 +59,7 @@ def engine_of(settings: Settings, shape: ModelShape, gpu: Gpu, train: Layout) ->
         memory_fraction=fraction,
         sleep_level=0 if separate else int(settings.get("rollout.sleep_level")),
         max_sequences=int(settings.get("rollout.max_sequences")),
+        precision=precision,
         weight_bytes=weight_bytes,
         kv_bytes=int(_BYTES[settings.get("rollout.kv_precision")]),
         eager=bool(settings.get("rollout.eager")),

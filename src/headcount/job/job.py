@@ -243,6 +243,7 @@ class Engine:
     memory_fraction: float | None = None  # of total memory, weights included (vLLM's meaning); None for built-in
     sleep_level: int = 0  # 0 awake all the time · 1 weights to the host · 2 weights dropped
     max_sequences: int = 256
+    precision: str = "bf16"  # of its weights
     weight_bytes: float = 2.0
     kv_bytes: int = 2
     eager: bool = False

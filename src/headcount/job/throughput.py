@@ -25,7 +25,6 @@ _NEEDED: Mapping[str, str] = {
     "precision": '"bf16"',
     "tensor": "1",
 }
-_BYTES = {"bf16": 2.0, "fp8": 1.0, "int4": 0.56}
 
 
 def throughput_of(flat: Mapping[str, Any]) -> Throughput | None:
@@ -88,8 +87,8 @@ def _conditions(stated: Mapping[str, Any], job: Job, engine: Engine) -> Iterator
         yield "model", stated["model"], job.policy.shape.name
     if "gpu" in stated and _card(stated["gpu"]) != job.gpu.id:
         yield "gpu", stated["gpu"], job.gpu.id
-    if "precision" in stated and _BYTES[stated["precision"]] != engine.weight_bytes:
-        yield "precision", stated["precision"], f"{engine.weight_bytes:g} bytes a weight"
+    if "precision" in stated and stated["precision"] != engine.precision:
+        yield "precision", stated["precision"], engine.precision
     for name, planned in (("tensor", tensor), ("pipeline", engine.pipeline)):
         if name in stated and int(stated[name]) != planned:
             yield name, f"{name} {stated[name]}", f"{name} {planned}"

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from headcount.errors import InputError
 from headcount.estimate import time
-from headcount.estimate.decode import Decode, decode_model, replica_of
+from headcount.estimate.decode import Decode, decode_model, generate_model
 from headcount.estimate.kv_cache import concurrency_cap
+from headcount.estimate.replica import replica_of
 from headcount.estimate.rollout import completion_lengths, quantiles, rollout_s, schedule, slowest_share
 from headcount.facts.calibration import factor
 from headcount.facts.decode_speed import decode_speed
@@ -188,9 +189,8 @@ _ENGINES = {"builtin": "vllm", "hf": "vllm", "trtllm": "tensorrt_llm"}  # whose 
 
 def _decode(job: Job, engine: Engine, tensor: int) -> Decode:
     shape = job.policy.shape
-    precision = _PRECISIONS.get(engine.weight_bytes, "bf16")
-    if precision == "bf16" and "bf16" not in job.gpu.flops_per_s:
-        precision = "fp16"
+    half = "bf16" if "bf16" in job.gpu.flops_per_s else "fp16"
+    precision = half if engine.precision == "bf16" else engine.precision
     replica = replica_of(
         shape,
         job.gpu,
@@ -201,10 +201,9 @@ def _decode(job: Job, engine: Engine, tensor: int) -> Decode:
     )
     host = _ENGINES.get(engine.name, engine.name)
     speed = decode_speed(job.gpu.architecture, precision, host, mixture=shape.moe)
-    return decode_model(replica, speed, eager=engine.name in ("builtin", "hf") or engine.eager)
-
-
-_PRECISIONS = {2.0: "bf16", 1.0: "fp8", 0.56: "int4"}
+    if engine.name == "hf":
+        return generate_model(replica, speed)
+    return decode_model(replica, speed, eager=engine.name == "builtin" or engine.eager)
 
 
 def _stated(job: Job, engine: Engine, stated: Throughput, *, replicas: int, tensor: int) -> Seconds:

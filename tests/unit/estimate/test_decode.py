@@ -9,18 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headcount.errors import UnknownFact
-from headcount.estimate.decode import (
-    Replica,
-    concurrency_at_load,
-    decode_model,
-    load_at,
-    replica_of,
-    serving_at,
-    serving_of,
-    serving_rate,
-    step_seconds,
-    tokens_per_s,
-)  # fmt: skip
+from headcount.estimate.decode import decode_model, load_at, step_seconds
+from headcount.estimate.replica import Replica, replica_of
+from headcount.estimate.serving import concurrency_at_load, serving_at, serving_of, serving_rate, tokens_per_s
 from headcount.facts.decode_speed import decode_speed
 from headcount.facts.gpu import find_gpu
 from headcount.facts.models import find_model

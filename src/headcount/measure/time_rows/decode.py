@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.estimate.decode import Replica, Serving, replica_of, serving_at, serving_of, serving_rate, tokens_per_s
+from headcount.estimate.replica import Replica, replica_of
+from headcount.estimate.serving import Serving, serving_at, serving_of, serving_rate, tokens_per_s
 from headcount.facts.decode_speed import decode_speed
 from headcount.facts.gpu import Gpu, find_gpu
 from headcount.facts.model_shape import ModelShape
