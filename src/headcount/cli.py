@@ -131,6 +131,10 @@ def compare(
     from headcount.plan.compare import compare as compare_verb
 
     unit = _unit(units)
+    for each in sets or ():
+        if each.split("=")[0].strip() == "algorithm":
+            what = "compare plans every algorithm side by side, so this changes nothing"
+            raise InputError.one("--set algorithm", what, "headcount plan JOB --set algorithm=…")
     shared: dict[str, Any] = {"policy": {"model": model}, "hardware": {"gpu": gpu}}
     compared = compare_verb(
         shared, gpus=gpus, reward_retrains=reward_retrains, overrides=_overrides(sets, gpu=None, price=price)
@@ -328,7 +332,7 @@ def explain(
     units: Units = "gib",
 ) -> None:
     """The derivation of one number, or an algorithm's networks: what for, what they cost, what removes them."""
-    from headcount.plan.explain import explain_algorithm, explain_row, find_row
+    from headcount.plan.explain import explain_algorithm, explain_row, find_row, list_rows
     from headcount.vocabulary import Algorithm
 
     unit = _unit(units)
@@ -345,8 +349,8 @@ def explain(
         raise InputError.one("explain", f"{what!r} is neither a job file nor an algorithm", f"one of {choices}")
     planned = _planned(read_spec(what, overrides=_overrides(sets, gpu=gpu, price=None)), gpus)
     if row is None:
-        keys = sorted({each.key for each in planned.rows()})
-        raise InputError.one("--row", "say which row", f"one of {', '.join(keys)}")
+        _print_lines(list_rows(planned, unit=unit if unit != "both" else "GiB"), as_json=as_json)
+        return
     if as_json:
         from headcount.plan.as_json import row_json
 

@@ -6,7 +6,21 @@ are never mixed: both are printed on request, and an observation without a unit 
 
 from __future__ import annotations
 
-__all__ = ["GB", "GIB", "KIB", "MIB", "bytes_text", "count_text", "duration_text", "money_text", "number_text"]
+import json
+from collections.abc import Mapping
+
+__all__ = [
+    "GB",
+    "GIB",
+    "KIB",
+    "MIB",
+    "bytes_text",
+    "count_text",
+    "duration_text",
+    "money_text",
+    "number_text",
+    "toml_text",
+]
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -21,6 +35,20 @@ def bytes_text(value_bytes: float, *, unit: str = "GiB") -> str:
     if unit not in ("GiB", "GB"):
         raise ValueError(f"unit is {unit!r}; bytes are printed in GiB (2³⁰), GB (10⁹) or both")
     return f"{value_bytes / (GIB if unit == 'GiB' else GB):,.2f} {unit}"
+
+
+def toml_text(value: object) -> str:
+    """A value as a job file spells it: `true`, `"full"`, `{ mean = 512, max = 1024 }`."""
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{key} = {toml_text(each)}" for key, each in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(toml_text(each) for each in value)}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "nothing"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else f"{value}"
 
 
 def count_text(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headcount.facts.gpu import find_gpu
+from headcount.facts.link import usual_fabric
 from headcount.facts.optimizer import find_optimizer
 from headcount.facts.precision import find_frozen_precision, find_precision
 from headcount.job.job import (
@@ -50,6 +51,7 @@ def job_of(case: Case) -> Job:
             on_cpu=True,
         ),
         gpu=find_gpu("h100"),
+        fabric=usual_fabric("hopper"),
         layouts={"train": Layout(gpus=1)},
     )
 

@@ -125,7 +125,7 @@ def _shape(layout: Layout, shape: ModelShape, at: str) -> Iterator[Mistake]:
     heads = shape.block(0).attention.heads
     if heads % layout.tensor:
         what = f"tensor = {layout.tensor} does not divide the {heads} heads of {shape.name}"
-        yield Mistake(where=f"{at}.tensor", what=what, fix=f"tensor = {_divisor(heads, layout.tensor)}")
+        yield Mistake(where=f"{at}.tensor", what=what, fix=f"tensor = {_divisor(heads, layout.tensor, layout.gpus)}")
     for degree, count in (("pipeline", layout.pipeline), ("layer_split", layout.layer_split)):
         if count > shape.layers:
             what = f"{degree} = {count} is more than the {shape.layers} layers of {shape.name}"
@@ -136,8 +136,9 @@ def _shape(layout: Layout, shape: ModelShape, at: str) -> Iterator[Mistake]:
         yield Mistake(where=f"{at}.virtual_pipeline", what=what, fix="virtual_pipeline = 1")
 
 
-def _divisor(number: int, most: int) -> int:
-    return max(candidate for candidate in range(1, most + 1) if number % candidate == 0)
+def _divisor(number: int, most: int, also: int = 0) -> int:
+    """The largest divisor up to `most` of a number, and of `also` where there is one."""
+    return max(each for each in range(1, min(most, number) + 1) if number % each == 0 and also % each == 0)
 
 
 def _sharding(layout: Layout, at: str) -> Iterator[Mistake]:

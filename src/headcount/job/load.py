@@ -15,6 +15,7 @@ from headcount.job.assemble import assemble
 from headcount.job.job import Job
 from headcount.job.keys import KEYS
 from headcount.job.lookup import flat_mistakes, gpu_of
+from headcount.job.overrides import blamed, laid_over, parsed
 from headcount.job.schema import flatten, mistakes_in
 
 __all__ = ["Spec", "read_spec", "read_table", "spec_from"]
@@ -31,6 +32,7 @@ class Spec:
     flat: Mapping[str, Any]
     where: str = "job"
     folder: Path = field(default_factory=Path)
+    overridden: frozenset[str] = frozenset()  # keys that the command line set
 
     @property
     def gpus(self) -> int | None:
@@ -45,14 +47,20 @@ class Spec:
 
     def replaced(self, path: str, value: object) -> Spec:
         """The same job with one key changed; the new value is checked like any other."""
-        return _checked(_laid_over(self.flat, flatten({path: value})), self.where, self.folder)
+        changed = laid_over(self.flat, flatten({path: value}))
+        return _checked(changed, self.where, self.folder, self.overridden)
 
     def build(self, *, gpus: int | None = None) -> Job:
         """The complete Job on `gpus` cards (the file's own count when left out)."""
         count = gpus or self.gpus
         if count is None:
             raise InputError.one(f"{self.where}: hardware.gpus", "the number of GPUs is not stated", "gpus = 8")
-        return assemble(self, count)
+        try:
+            return assemble(self, count)
+        except InputError as error:
+            if not self.overridden:
+                raise
+            raise type(error)(blamed(error.mistakes, self.where, self.overridden)) from None
 
     def workload_text(self) -> str:
         """The workload in one line."""
@@ -75,10 +83,12 @@ def read_spec(path: str | os.PathLike[str], *, overrides: Sequence[str] = ()) ->
         InputError: all mistakes of file and overrides at once.
     """
     file = Path(path)
-    flat = flatten(_toml(file))
+    flat, overridden = flatten(_toml(file)), set[str]()
     for text in overrides:
-        flat = _laid_over(flat, _override(text))
-    return _checked(_beside(flat, file.parent), str(path), file.parent)
+        change = parsed(text, toml=_parsed)
+        overridden |= change.keys()
+        flat = laid_over(flat, change)
+    return _checked(_beside(flat, file.parent), str(path), file.parent, frozenset(overridden))
 
 
 def _beside(flat: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -99,24 +109,12 @@ def _beside(flat: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def spec_from(mapping: Mapping[str, Any], *, where: str = "job", overrides: Sequence[str] = ()) -> Spec:
     """The same from a mapping as tomllib gives it."""
-    flat = flatten(mapping)
+    flat, overridden = flatten(mapping), set[str]()
     for text in overrides:
-        flat = _laid_over(flat, _override(text))
-    return _checked(flat, where, Path())
-
-
-# Two words for one thing: who sets one anew means it instead of the other.
-_RIVALS = (
-    ("update.micro_batch_sequences", "update.micro_batch_tokens"),
-    ("score.micro_batch_sequences", "score.micro_batch_tokens"),
-    ("work.steps", "work.epochs"),
-)
-
-
-def _laid_over(flat: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    rivals = {one: other for pair in _RIVALS for one, other in (pair, pair[::-1])}
-    gone = {rivals[path] for path in changes if path in rivals}
-    return {path: value for path, value in flat.items() if path not in gone} | dict(changes)
+        change = parsed(text, toml=_parsed)
+        overridden |= change.keys()
+        flat = laid_over(flat, change)
+    return _checked(flat, where, Path(), frozenset(overridden))
 
 
 _NEEDED = (
@@ -126,7 +124,7 @@ _NEEDED = (
 )
 
 
-def _checked(flat: dict[str, Any], where: str, folder: Path) -> Spec:
+def _checked(flat: dict[str, Any], where: str, folder: Path, overridden: frozenset[str] = frozenset()) -> Spec:
     """Wrong keys, types and values; then, of what is left, unknown names and options without effect."""
     wrong = mistakes_in(flat, where=where)
     sound = {path: value for path, value in flat.items() if path not in wrong}
@@ -134,11 +132,11 @@ def _checked(flat: dict[str, Any], where: str, folder: Path) -> Spec:
     mistakes = [mistake for each in wrong.values() for mistake in each]
     mistakes += [_missing(key, sample, where) for key, sample in _NEEDED if key not in flat]
     unknown = list(flat_mistakes(sound, where, misspelt=misspelt))
-    spec = Spec(flat=sound, where=where, folder=folder)
+    spec = Spec(flat=sound, where=where, folder=folder, overridden=overridden)
     if mistakes and not unknown and all(key in sound for key, _ in _NEEDED):
         mistakes += _relations(spec)
     if mistakes or unknown:
-        raise InputError([*mistakes, *unknown])
+        raise InputError(blamed([*mistakes, *unknown], where, overridden))
     return spec
 
 
@@ -200,17 +198,3 @@ def _parsed(text: str) -> dict[str, Any]:
     if _DEEP_KEY.search(text):
         raise RecursionError("a dotted key of more than 32 parts")
     return tomllib.loads(text)
-
-
-def _override(text: str) -> dict[str, Any]:
-    """`layout.tensor=2` → {"layout.tensor": 2}; a bare word is a string."""
-    key, equals, value = text.partition("=")
-    key = key.strip()
-    if not equals or not key:
-        raise InputError.one(f"--set {text}", "is not key=value", "--set layout.tensor=2")
-    try:
-        table = _parsed(f"value = {value.strip()}")
-        parsed = table["value"] if set(table) == {"value"} else value.strip()
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
-        parsed = value.strip()
-    return flatten({key: parsed}) if key not in KEYS else {key: parsed}

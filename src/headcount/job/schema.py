@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 from headcount.errors import Mistake, nearest
 from headcount.job.keys import KEYS, Key
+from headcount.units import toml_text
 
 __all__ = ["flatten", "mistakes_in"]
 
@@ -152,7 +153,7 @@ def _shown(value: Value) -> str:
         return str(value).lower()
     if isinstance(value, int) and abs(value) > _LARGEST:
         return "a huge number"
-    return _cut(repr(dict(value)) if isinstance(value, Mapping) else repr(value))
+    return _cut(toml_text(value))
 
 
 def _cut(text: str) -> str:

@@ -11,7 +11,7 @@ from headcount.plan.lessons import ALGORITHM_LESSONS, ITEM_LESSONS, NO_KV_IN_SCO
 from headcount.units import GB, bytes_text, count_text
 from headcount.vocabulary import TABLE, Algorithm, Basis, Phase, Role, phases_of
 
-__all__ = ["explain_algorithm", "explain_row", "find_row", "naive_copies_bytes"]
+__all__ = ["explain_algorithm", "explain_row", "find_row", "list_rows", "naive_copies_bytes"]
 
 _BASIS = {
     Basis.EXACT: "exact: arithmetic on the shape and the settings",
@@ -43,6 +43,17 @@ def find_row(plan: Plan, key: str) -> tuple[Row, Moment]:
         )
     beside = [k for k in keys if k.split("/")[0] == wanted.split("/")[0]] or keys
     raise InputError.one("--row", f"no row {key!r}. {nearest(wanted, keys)}".strip(), f"one of {', '.join(beside)}")
+
+
+def list_rows(plan: Plan, *, unit: str = "GiB") -> Iterator[str]:
+    """Every row at its largest, the largest first: what `--row` may ask for."""
+    largest: dict[str, int] = {}
+    for row in plan.rows():
+        largest[row.key] = max(row.bytes, largest.get(row.key, 0))
+    for key, size in sorted(largest.items(), key=lambda item: (-item[1], item[0])):
+        yield f"{bytes_text(size, unit=unit):>14}  {key}"
+    yield ""
+    yield f"One of them: --row {max(largest, key=lambda key: largest[key])}"
 
 
 def explain_row(plan: Plan, key: str, *, unit: str = "GiB") -> Iterator[str]:

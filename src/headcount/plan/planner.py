@@ -17,6 +17,7 @@ from headcount.plan.phases import cache_file_row
 from headcount.plan.residents import residents
 from headcount.plan.schedule import stages
 from headcount.plan.search import fewest_gpus
+from headcount.units import toml_text
 from headcount.vocabulary import Verdict
 
 __all__ = ["Found", "fewest", "fewest_job", "plan", "read_job"]
@@ -161,7 +162,7 @@ def _fixes(job: Job, held: tuple[Footprint, ...]) -> Iterator[str]:
         saved = base - _peak_bytes(changed)
         fits = all(footprint.verdict is Verdict.FITS for footprint in changed)
         if saved > 0:
-            yield f"{key} = {value!r}: saves {saved / 2**30:.1f} GiB per GPU{', then it fits' if fits else ''}"
+            yield f"{key} = {toml_text(value)}: saves {saved / 2**30:.1f} GiB per GPU{', then it fits' if fits else ''}"
 
 
 _LEVERS: tuple[tuple[str, object], ...] = (

@@ -19,7 +19,7 @@ from headcount.ledger.predicted import Band, Footprint, Moment, Plan, Resident, 
 from headcount.plan.compare import Compared, Comparison
 from headcount.plan.levers import Pulled
 from headcount.plan.scale import Point
-from headcount.units import bytes_text, count_text, duration_text, money_text
+from headcount.units import bytes_text, count_text, duration_text, money_text, toml_text
 from headcount.vocabulary import Level, Phase, Role, Tier, Verdict
 
 __all__ = ["comparison_view", "plan_view", "row_lines"]
@@ -185,7 +185,7 @@ def _setting_lines(plan: Plan) -> Iterator[Text]:
     if shown:
         yield Text("Not written in the job, so:", style="bold")
     for key, value, origin, text in shown:
-        yield Text(f"  {key} = {value}  [{origin}: {text}]", style="dim")
+        yield Text(f"  {key} = {toml_text(value)}  [{origin}: {text}]", style="dim")
 
 
 # --- time and money ------------------------------------------------------------------------------------------------
