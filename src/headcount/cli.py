@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from headcount.job.load import Spec
     from headcount.ledger.predicted import Plan
+    from headcount.plan.scene import Scene
 
 app = typer.Typer(
     name="headcount",
@@ -139,12 +140,8 @@ def compare(
     compared = compare_verb(
         shared, gpus=gpus, reward_retrains=reward_retrains, overrides=_overrides(sets, gpu=None, price=price)
     )
-    if chart is not None or html is not None:
-        from headcount.plan.chart import plans_of
-
-        title = f"{compared.model} on {compared.gpu}"
-        _draw(chart, plans_of(compared), title=title)
-        _write_page(html, lambda: _pages().comparison_page(compared, unit=unit))
+    _draw(chart, lambda: _charts().comparison_scene(compared, unit=unit))
+    _write_page(html, lambda: _pages().comparison_page(compared, unit=unit))
     if as_json:
         _print_json(comparison_json(compared))
     elif markdown:
@@ -197,7 +194,7 @@ def plan(
         _print_levers(spec, counts, unit, as_json=as_json, no_color=no_color)
         return
     planned = _planned(spec, counts[0] if counts else None)
-    _draw(chart, [(str(planned.algorithm), planned)], title=planned.name)
+    _draw(chart, lambda: _charts().plan_scene(planned, unit=unit))
     _write_page(html, lambda: _pages().plan_page(planned, unit=unit))
     if as_json:
         from headcount.plan.as_json import plan_json
@@ -215,28 +212,30 @@ def plan(
     raise typer.Exit(planned.verdict.exit_code)
 
 
-def _draw(chart: Path | None, plans: Sequence[tuple[str, Plan]], *, title: str) -> None:
+def _draw(chart: Path | None, drawn: Callable[[], Scene]) -> None:
     if chart is not None:
-        from headcount.plan.chart import figure_of, save
-
-        if not plans:
-            raise InputError.one("--chart", "nothing fits, so there is nothing to draw", "more or larger GPUs")
-        save(figure_of(plans, title=title), chart)
+        _charts().save(drawn(), chart)
         typer.echo(f"wrote {chart}", err=True)
+
+
+def _write_page(html: Path | None, made: Callable[[], str]) -> None:
+    if html is not None:
+        from headcount.plan.write import write_whole
+
+        write_whole(html, made().encode("utf-8"))
+        typer.echo(f"wrote {html}", err=True)
+
+
+def _charts() -> Any:
+    from headcount.plan import chart
+
+    return chart
 
 
 def _pages() -> Any:
     from headcount.plan import page
 
     return page
-
-
-def _write_page(html: Path | None, made: Callable[[], str]) -> None:
-    if html is not None:
-        from headcount.plan.chart import write_whole
-
-        write_whole(html, made().encode("utf-8"))
-        typer.echo(f"wrote {html}", err=True)
 
 
 def _print_scale(spec: Spec, counts: list[int], *, as_json: bool, no_color: bool) -> None:
@@ -301,11 +300,8 @@ def search(
     found = search_verb(
         specs, gpus=counts, objective=Objective(objective), deadline_hours=deadline, budget_usd=budget, keep=keep
     )
-    if chart is not None and found.front:
-        from headcount.plan.chart import front_figure, save
-
-        save(front_figure(found.front, title=f"{job}: GPUs against hours and money"), chart)
-        typer.echo(f"wrote {chart}", err=True)
+    if found.front:
+        _draw(chart, lambda: _charts().front_scene(found.front, title=f"{job}: GPUs against hours and money"))
     if as_json:
         _print_json(search_json(found))
     else:

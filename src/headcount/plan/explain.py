@@ -11,7 +11,7 @@ from headcount.plan.lessons import ALGORITHM_LESSONS, ITEM_LESSONS, NO_KV_IN_SCO
 from headcount.units import GB, bytes_text, count_text
 from headcount.vocabulary import TABLE, Algorithm, Basis, Phase, Role, phases_of
 
-__all__ = ["explain_algorithm", "explain_row", "find_row", "list_rows", "naive_copies_bytes"]
+__all__ = ["derivation_lines", "explain_algorithm", "explain_row", "find_row", "list_rows", "naive_copies_bytes"]
 
 _BASIS = {
     Basis.EXACT: "exact: arithmetic on the shape and the settings",
@@ -57,8 +57,13 @@ def list_rows(plan: Plan, *, unit: str = "GiB") -> Iterator[str]:
 
 
 def explain_row(plan: Plan, key: str, *, unit: str = "GiB") -> Iterator[str]:
-    """One row's derivation, line by line."""
+    """One row's derivation where it is largest, line by line."""
     row, moment = find_row(plan, key)
+    yield from derivation_lines(plan, row, moment, unit=unit)
+
+
+def derivation_lines(plan: Plan, row: Row, moment: Moment, *, unit: str = "GiB") -> Iterator[str]:
+    """The derivation of a row that is alive at `moment`; the first line names it."""
     what, shrink = ITEM_LESSONS.get(row.item, (row.note or row.item, "its settings, named below"))
     other = "GB" if unit == "GiB" else "GiB"
     yield f"{row.key}   {bytes_text(row.bytes, unit=unit)} per GPU ({bytes_text(row.bytes, unit=other)})"
