@@ -168,11 +168,17 @@ def _stages(stages: Sequence[Stage]) -> Iterator[str]:
 
 
 def _hours_and_money(stage: Stage) -> Cells:
-    dollars = stage.dollars
-    money = (
-        f"{money_text(dollars.p50)} ({money_text(dollars.p10)}–{money_text(dollars.p90)})" if dollars else "no price"
-    )
-    return (_range(stage.hours), f"{stage.gpu_hours.p50:,.1f}", money)
+    return (_range(stage.hours), f"{stage.gpu_hours.p50:,.1f}", _dollars(stage.dollars))
+
+
+def _whole(stages: Sequence[Stage]) -> Cells:
+    return (_range(hours_of(stages)), f"{gpu_hours_of(stages):,.1f}", _dollars(dollars_of(stages)))
+
+
+def _dollars(band: Band | None) -> str:
+    if band is None:
+        return "no price"
+    return f"{money_text(band.p50)} ({money_text(band.p10)}–{money_text(band.p90)})"
 
 
 def _range(band: Band) -> str:
