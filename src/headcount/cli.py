@@ -301,7 +301,7 @@ def search(
         specs, gpus=counts, objective=Objective(objective), deadline_hours=deadline, budget_usd=budget, keep=keep
     )
     if found.front:
-        _draw(chart, lambda: _charts().front_scene(found.front, title=f"{job}: GPUs against hours and money"))
+        _draw(chart, lambda: _charts().front_scene(found.front, title=f"{job.stem}: GPUs against hours and money"))
     if as_json:
         _print_json(search_json(found))
     else:

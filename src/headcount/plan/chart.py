@@ -33,23 +33,34 @@ _SHEET = 960.0  # pixels of a sheet: three panels beside each other
 
 
 def heading(title: str, text: str = "", *, width: float = _SHEET) -> Scene:
-    """A title and, smaller, what is to be seen; folded where the sheet ends."""
-    marks = [Words(0, 16, title, size=17, bold=True)]
-    y = 22.0
-    for line in _folded(text, width):
+    """A title and, smaller, what is to be seen; both folded where the sheet ends."""
+    marks: list[Words] = []
+    y = 0.0
+    for line in _folded(title, width, 17, bold=True):
+        y += 19
+        marks.append(Words(0, y - 3, line, size=17, bold=True))
+    for line in _folded(text, width, 11):
         y += 15
-        marks.append(Words(0, y, line, "soft"))
-    return Scene(width, y + 4, tuple(marks))
+        marks.append(Words(0, y + 3, line, "soft"))
+    return Scene(width, y + 7, tuple(marks))
 
 
-def _folded(text: str, width: float) -> list[str]:
+def _folded(text: str, width: float, size: float, *, bold: bool = False) -> list[str]:
+    """Lines that have room; a word that is longer than a line is cut."""
     lines: list[str] = []
     for word in text.split():
-        if lines and width_of(f"{lines[-1]} {word}", 11) <= width:
+        if lines and width_of(f"{lines[-1]} {word}", size, bold=bold) <= width:
             lines[-1] += f" {word}"
         else:
-            lines.append(word)
+            lines.append(_cut(word, width, size, bold=bold))
     return lines
+
+
+def _cut(word: str, width: float, size: float, *, bold: bool) -> str:
+    short = word
+    while width_of(short, size, bold=bold) > width:
+        short = short[:-1]
+    return short if short == word else f"{short[:-1]}…"
 
 
 def plan_scene(plan: Plan, *, unit: str = "GiB") -> Scene:

@@ -26,7 +26,7 @@ def plan_page(plan: Plan, *, unit: str = "GiB") -> str:
     """Verdict, pictures, who is resident, bytes, hours and money, assumptions, every row's derivation, settings."""
     parts = [
         *_headline(plan, unit),
-        _picture(legend(roles_of([plan]), width=_PHONE)),
+        _both([legend(roles_of([plan]), width=width) for width in (_WIDE, _PHONE)]),
         *_plan_pictures(plan, unit),
         *_residents(plan, unit),
         *(part for footprint in plan.footprints for part in _peaks(footprint, unit)),
@@ -51,7 +51,7 @@ def comparison_page(comparison: Comparison, *, unit: str = "GiB") -> str:
     parts = [
         f'<header><h1>{escape(title)}</h1><p class="soft">{escape(comparison.workload)}</p></header>',
         "<h2>Bytes per GPU, each on the fewest GPUs that hold it</h2>",
-        _picture(legend(roles_of(smallest), width=_PHONE)),
+        _both([legend(roles_of(smallest), width=width) for width in (_WIDE, _PHONE)]),
         f'<div class="panels">{panels}</div>' if smallest else "<p>Nothing fits.</p>",
         _variants(comparison.compared, unit, common=False),
         f"<h2>All on {comparison.common_gpus:,} GPUs</h2>",
@@ -75,10 +75,6 @@ def _page(title: str, parts: Iterable[str]) -> str:
 
 
 # --- pictures ------------------------------------------------------------------------------------------------------
-
-
-def _picture(scene: Scene) -> str:
-    return f"<figure>{page_svg(scene)}</figure>"
 
 
 def _both(scenes: Sequence[Scene]) -> str:

@@ -160,7 +160,7 @@ def _together_s(stages: Sequence[Stage]) -> Band:
 
 def step_chart(run: Stage, *, width: float) -> Scene:
     """The parts of a step one after the other, each with its own band at its end; the step below them."""
-    left, right, head, row = (104.0, 100.0, 30.0, 21.0) if width < 500 else (130.0, 160.0, 30.0, 22.0)
+    left, right, head, row = (98.0, 128.0, 30.0, 21.0) if width < 500 else (130.0, 160.0, 30.0, 22.0)
     wide = width - left - right
     ends: list[tuple[Seconds, float]] = []
     done = 0.0
@@ -216,7 +216,7 @@ def bands(stages: Sequence[Stage], *, width: float) -> Scene:
 
 
 def _track(title: str, lines: Sequence[tuple[str, Band]], width: float, *, money: bool = False) -> Scene:
-    left, right, head, row = (104.0, 118.0, 30.0, 19.0) if width < 500 else (130.0, 160.0, 30.0, 20.0)
+    left, right, head, row = (98.0, 128.0, 30.0, 19.0) if width < 500 else (130.0, 160.0, 30.0, 20.0)
     top = max(band.p90 for _, band in lines) or 1.0
     wide = width - left - right
     marks: list[Mark] = [Words(0, 12, f"{title}, p10 to p90", size=12.5, bold=True)]
@@ -245,12 +245,12 @@ def _cut(name: str, wide: float) -> str:
 
 
 def tradeoff(front: Sequence[Choice], *, width: float) -> Scene:
-    """GPUs on a doubling scale against hours, p10 to p90, money and hours beside each point."""
+    """GPUs on a doubling scale against hours, p10 to p90; hours and money beside each point."""
     ordered = sorted(front, key=lambda choice: (choice.gpus, choice.hours.p50))
-    counts = sorted({choice.gpus for choice in ordered})
     left, head, plot = 40.0, 26.0, 260.0
     top = 1.05 * max((choice.hours.p90 for choice in ordered), default=1.0)
-    place = {gpus: left + 40 + (width - left - 190) * at for gpus, at in _log_places(counts).items()}
+    places = _log_places(sorted({choice.gpus for choice in ordered}))
+    place = {gpus: left + 40 + (width - left - 200) * at for gpus, at in places.items()}
     marks: list[Mark] = [Words(0, 12, "hours of the run, p10 to p90", "soft", _SMALL)]
     for value in ticks(top):
         y = head + plot * (1 - value / top)
@@ -263,11 +263,23 @@ def tradeoff(front: Sequence[Choice], *, width: float) -> Scene:
     for choice, (x, y) in zip(ordered, points, strict=True):
         low, high = (head + plot * (1 - value / top) for value in (choice.hours.p10, choice.hours.p90))
         marks += [Stroke(x, high, 0, low - high, "ink", 1.2), Dot(x, y, 4.5, "policy")]
-        money = money_text(choice.dollars.p50) if choice.dollars else "no price"
-        marks.append(Words(x + 9, y - 2, f"{choice.hours.p50:,.1f} h · {money}", size=11))
-    marks += [Words(place[gpus], head + plot + 15, f"{gpus:,}", "ink", 11, "middle") for gpus in counts]
+    marks += _point_names(ordered, points)
+    marks += [Words(x, head + plot + 15, f"{gpus:,}", "ink", 11, "middle") for gpus, x in place.items()]
     marks.append(Words(width, head + plot + 15, "GPUs", "soft", _SMALL, "end"))
     return Scene(width, head + plot + 22, tuple(marks), "GPUs against hours and money")
+
+
+def _point_names(choices: Sequence[Choice], points: Sequence[tuple[float, float]]) -> Iterator[Mark]:
+    """Hours and money beside a point, the card where there are several; nothing where it would cover another."""
+    several = len({choice.gpu for choice in choices}) > 1
+    taken: list[tuple[float, float]] = []
+    for choice, (x, y) in zip(choices, points, strict=True):
+        if any(x == other and abs(y - above) < 13 for other, above in taken):
+            continue
+        taken.append((x, y))
+        money = money_text(choice.dollars.p50) if choice.dollars else "no price"
+        card = f" · {choice.gpu}" if several else ""
+        yield Words(x + 9, y - 2, f"{choice.hours.p50:,.1f} h · {money}{card}")
 
 
 def _log_places(counts: Sequence[int]) -> dict[int, float]:
