@@ -404,6 +404,18 @@ def backtest(
     typer.echo(backtest_json(scores, times) if as_json else backtest_text(scores, times, details=not summary))
 
 
+@app.command(epilog="Example: headcount completion bash > ~/.local/share/bash-completion/completions/headcount")
+def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:
+    """The script that lets a shell complete verbs, options and files."""
+    from click.shell_completion import get_completion_class
+
+    shells = ("bash", "zsh", "fish")
+    kind = get_completion_class(shell) if shell in shells else None
+    if kind is None:
+        raise InputError.one("completion", f"{shell!r} is none of {', '.join(shells)}", "headcount completion bash")
+    typer.echo(kind(typer.main.get_command(app), {}, "headcount", "_HEADCOUNT_COMPLETE").source().strip())
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version

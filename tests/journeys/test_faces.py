@@ -1,147 +1,118 @@
-"""Pictures, pages and Markdown: written whole, self-contained, escaped, and refused with what to do."""
+"""Pictures, pages, Markdown and completion as a user asks for them: files written whole, refusals with what to do."""
 
 from __future__ import annotations
 
-import re
+import os
 import subprocess
 import sys
-from html.parser import HTMLParser
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-import headcount
-from headcount.errors import InputError
-from headcount.plan.chart import DARK, LIGHT, figure_of, save, svg
-from headcount.plan.compare import compare
-from headcount.plan.markdown import comparison_markdown, plan_markdown
-from headcount.plan.page import comparison_page, plan_page
-
 ROOT = Path(__file__).resolve().parents[2]
-JOB = ROOT / "configs/plan/ppo-7b.toml"
+JOB = "configs/plan/ppo-7b.toml"
+COMPARE = ("compare", "--model", "7b", "--gpu", "h100-sxm")
+PNG = b"\x89PNG"
 
 
-def run(*arguments):
+def headcount(*arguments: str, **more) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "headcount.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False, **more)
 
 
-@pytest.fixture(scope="module")
-def plan():
-    return headcount.plan(headcount.read_job(JOB))
-
-
-@pytest.fixture(scope="module")
-def comparison():
-    return compare({"policy": {"model": "7b"}, "hardware": {"gpu": "h100-sxm"}})
-
-
-class Tags(HTMLParser):
-    """Open tags that were never closed, and every address."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.addresses = [], []
-
-    def handle_starttag(self, tag, attrs):
-        if tag not in ("meta", "br", "img", "link"):
-            self.open.append(tag)
-        self.addresses += [value for name, value in attrs if name in ("src", "href") and value]
-
-    def handle_startendtag(self, tag, attrs):
-        self.addresses += [value for name, value in attrs if name in ("src", "href") and value]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
-@pytest.mark.parametrize("make", ["plan", "comparison"])
-def test_a_page_closes_its_tags_and_asks_for_nothing_outside(make, plan, comparison):
-    page = plan_page(plan) if make == "plan" else comparison_page(comparison)
-    tags = Tags()
-    tags.feed(page)
-    assert tags.open == []
-    assert all(address.startswith("#") for address in tags.addresses)
-    assert "prefers-color-scheme:dark" in page
-    assert 'class="light"' in page
-    assert 'class="dark"' in page
-
-
-def test_a_page_shows_the_derivation_of_every_row_of_the_deciding_moment(plan):
-    page = plan_page(plan)
-    assert all(f"<code>{row.key}</code>" in page for row in plan.deciding.rows if row.bytes)
-
-
-def test_hostile_names_are_escaped(plan):
-    made = headcount.read_job(JOB, overrides=['name="<script>alert(1)</script> | b"'])
-    page, text = plan_page(headcount.plan(made)), plan_markdown(headcount.plan(made))
-    assert "<script>" not in page
-    assert "\\|" in text
-
-
-def test_bars_of_a_phase_add_up_to_its_peak(plan):
-    figure = figure_of([("PPO", plan)], title="")
-    axis = figure.subfigs[0].axes[0]
-    heights = {}
-    for bar in axis.patches:
-        place = round(bar.get_x() + bar.get_width() / 2)
-        heights[place] = heights.get(place, 0.0) + bar.get_height()
-    held = plan.tightest
-    peaks = [moment.bytes / 2**30 for phase in type(held.deciding.phase) if (moment := held.peak_of(phase))]
-    assert list(heights.values()) == pytest.approx(peaks)
-    svg(figure)
-
-
-def test_both_themes_draw_the_same_picture_in_other_ink(plan):
-    light, dark = (svg(figure_of([("PPO", plan)], title="x", theme=theme)) for theme in (LIGHT, DARK))
-    assert LIGHT.paper in light
-    assert DARK.paper in dark
-    assert len(re.findall("<path", light)) == len(re.findall("<path", dark))
-
-
-def test_the_command_writes_charts_and_pages(tmp_path):
-    done = run("plan", str(JOB), "--chart", str(tmp_path / "p.png"), "--html", str(tmp_path / "p.html"), "--markdown")
+def test_a_plan_has_all_its_faces_in_one_go(tmp_path):
+    picture, page = tmp_path / "p.png", tmp_path / "p.html"
+    done = headcount("plan", JOB, "--chart", str(picture), "--html", str(page), "--markdown")
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "p.html").read_text("utf-8").startswith("<!doctype html>")
+    assert picture.read_bytes().startswith(PNG)
+    assert page.read_text("utf-8").startswith("<!doctype html>")
     assert done.stdout.startswith("## ppo-7b")
+    assert "wrote" in done.stderr
+    assert "wrote" not in done.stdout  # the table can still be piped
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.html", "p.png"]
 
 
+def test_a_comparison_has_all_its_faces(tmp_path):
+    picture, page = tmp_path / "c.svg", tmp_path / "c.html"
+    done = headcount(*COMPARE, "--chart", str(picture), "--html", str(page), "--markdown")
+    assert done.returncode == 0, done.stderr
+    names = ("PPO-RLHF", "GRPO, checker", "DPO, live reference", "Reward model", "SFT")
+    words = [each.text for each in ET.fromstring(picture.read_text("utf-8")).iter("{http://www.w3.org/2000/svg}text")]
+    for name in names:
+        assert words.count(name) == 2  # over its bytes and over its hours
+        assert f"| {name} |" in done.stdout
+        assert name in page.read_text("utf-8")
+
+
+def test_trade_offs_are_drawn(tmp_path):
+    done = headcount("search", JOB, "--gpus", "8,16", "--keep", "1", "--chart", str(tmp_path / "front.svg"))
+    assert done.returncode == 0, done.stderr
+    assert "GPUs against hours and money" in (tmp_path / "front.svg").read_text("utf-8")
+
+
+def test_a_job_that_does_not_fit_is_drawn_and_keeps_its_exit_code(tmp_path):
+    done = headcount("plan", "configs/plan/sft.toml", "--gpus", "1", "--chart", str(tmp_path / "p.svg"))
+    assert done.returncode == 4
+    assert "does not fit" in (tmp_path / "p.svg").read_text("utf-8")
+
+
+def test_svg_and_page_need_no_matplotlib(tmp_path):
+    (tmp_path / "matplotlib.py").write_text("raise ImportError('not here')")
+    outside = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    both = ("--chart", str(tmp_path / "p.svg"), "--html", str(tmp_path / "p.html"))
+    assert headcount("plan", JOB, *both, env=outside).returncode == 0
+    refused = headcount("plan", JOB, "--chart", str(tmp_path / "p.png"), env=outside)
+    assert refused.returncode == 2
+    assert "pip install 'headcount[charts]'" in refused.stderr
+
+
 @pytest.mark.parametrize(
-    ("name", "why"), [("p.gif", "no picture"), ("p", "no suffix"), ("no/p.svg", "cannot be written")]
+    ("name", "why"),
+    [("p.gif", "no picture"), ("p", "without suffix"), ("no/p.svg", "mkdir -p"), ("folder.svg", "is a folder")],
 )
-def test_a_chart_that_cannot_be_written_is_refused(tmp_path, name, why):
-    done = run("plan", str(JOB), "--chart", str(tmp_path / name))
+@pytest.mark.parametrize("verb", [("plan", JOB), COMPARE], ids=["plan", "compare"])
+def test_a_chart_that_cannot_be_written_is_refused(tmp_path, verb, name, why):
+    (tmp_path / "folder.svg").mkdir()
+    done = headcount(*verb, "--chart", str(tmp_path / name))
     assert done.returncode == 2
     assert why in done.stderr
     assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+    assert done.stdout == ""
 
 
-def test_without_matplotlib_the_error_says_what_to_install(plan, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(InputError, match=r"pip install 'headcount\[charts\]'"):
-        figure_of([("PPO", plan)], title="")
+def test_a_page_that_cannot_be_written_is_refused(tmp_path):
+    done = headcount("plan", JOB, "--html", str(tmp_path / "no" / "p.html"))
+    assert done.returncode == 2
+    assert "mkdir -p" in done.stderr
 
 
-def test_an_old_chart_survives_a_failed_one(tmp_path, plan):
-    target = tmp_path / "p.svg"
-    target.write_text("old")
-    with pytest.raises(InputError):
-        save(figure_of([("PPO", plan)], title=""), tmp_path / "no" / "p.svg")
-    assert target.read_text() == "old"
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_printed_for_each_shell(shell):
+    done = headcount("completion", shell)
+    assert done.returncode == 0, done.stderr
+    assert "_HEADCOUNT_COMPLETE" in done.stdout
 
 
-def test_markdown_tables_have_as_many_cells_in_every_row(plan, comparison):
-    for text in (plan_markdown(plan), comparison_markdown(comparison)):
-        blocks = [block for block in text.split("\n\n") if block.startswith("|")]
-        assert blocks
-        for block in blocks:
-            lines = [line for line in block.splitlines() if line.startswith("|")]
-            assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
+def test_bash_takes_the_script_and_completes_a_verb():
+    script = headcount("completion", "bash").stdout
+    command = f"{script}\ncomplete -p headcount"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    asked = {**os.environ, "_HEADCOUNT_COMPLETE": "complete_bash", "COMP_WORDS": "headcount comp", "COMP_CWORD": "1"}
+    offered = subprocess.run(
+        [Path(sys.executable).with_name("headcount")],
+        capture_output=True,
+        text=True,
+        env=asked,
+        timeout=60,
+        check=False,
+    )
+    assert offered.stdout.split() == ["compare", "completion"]
 
 
-def test_a_card_of_unknown_speed_still_draws(tmp_path):
-    done = run("plan", str(ROOT / "configs/plan/sft.toml"), "--gpus", "1", "--chart", str(tmp_path / "p.svg"))
-    assert done.returncode == 4
-    assert (tmp_path / "p.svg").exists()
+def test_an_unknown_shell_is_refused_with_those_that_are_known():
+    done = headcount("completion", "tcsh")
+    assert done.returncode == 2
+    assert "bash, zsh, fish" in done.stderr

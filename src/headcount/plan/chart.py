@@ -124,7 +124,8 @@ def hours_of_each(comparison: Comparison, *, width: float) -> Scene:
 
 def front_scene(front: Sequence[Choice], *, title: str) -> Scene:
     """GPUs against hours, money beside each point: the choices that no other beats."""
-    return stacked([heading(title, width=700), tradeoff(front, width=700)], label=title)
+    cards = ", ".join(dict.fromkeys(choice.gpu for choice in front))
+    return stacked([heading(title, cards, width=700), tradeoff(front, width=700)], label=title)
 
 
 def roles_of(plans: Sequence[Plan]) -> list[Role | None]:
