@@ -69,7 +69,10 @@ def _time_text(band_s: Band, *, like_s: float | None = None) -> str:
     """`20.1 s (15.2–31.0)`: one unit for the three, that of `like_s` where several are compared."""
     size, unit = _clock(like_s or band_s.p50)
     low, middle, high = (_figure(value / size) for value in (band_s.p10, band_s.p50, band_s.p90))
-    return f"{middle} {unit}" if low == high else f"{middle} {unit} ({low}–{high})"
+    if low == high:
+        return f"{middle} {unit}"
+    between = f"{high} to {low}" if band_s.p50 < 0 else f"{low}–{high}"  # what is given back: from the most on
+    return f"{middle} {unit} ({between})"
 
 
 def _figure(value: float) -> str:

@@ -128,6 +128,8 @@ def test_what_runs_beside_the_rest_gives_its_seconds_back():
     beside = plan(spec(rollout__engine_placement="separate", rollout__engine_gpus=4, rollout__staleness=1).build())
     assert beside.run is not None
     assert min(part.band.p50 for part in beside.run.step) < 0
+    (said,) = [m.text for m in time_charts(beside, width=940)[0].marks if getattr(m, "text", "").startswith("−")]
+    assert " to −" in said
     file_svg(plan_scene(beside))
 
 
