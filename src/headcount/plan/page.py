@@ -260,15 +260,18 @@ def _variants(compared: Sequence[Compared], unit: str, *, common: bool) -> str:
 
 def _pipelines(compared: Sequence[Compared]) -> Iterator[str]:
     yield "<h2>The whole pipeline, each stage on its own fewest GPUs</h2>"
-    yield _table(
-        ("variant", "stage", "GPUs", "hours", "GPU-hours", "dollars"),
-        (
-            (each.variant.name if place == 0 else "", stage.name, f"{stage.gpus:,}", *_hours_and_money(stage))
-            for each in compared
-            for place, stage in enumerate(each.pipeline)
-        ),
-        numbers=4,
-    )
+    rows: list[Cells] = []
+    for each in compared:
+        lines = [
+            (stage.name, f"{stage.gpus:,}", *_hours_and_money(stage)) for stage in each.pipeline if not stage.around
+        ]
+        around = [stage for stage in each.pipeline if stage.around]
+        if around:
+            lines.append((", ".join(dict.fromkeys(stage.name for stage in around)), "", *_whole(around)))
+        if each.pipeline:
+            lines.append(("together", "", *_whole(each.pipeline)))
+        rows += [(each.variant.name if place == 0 else "", *line) for place, line in enumerate(lines)]
+    yield _table(("variant", "stage", "GPUs", "hours", "GPU-hours", "dollars"), rows, numbers=4)
 
 
 def _behind(each: Compared, unit: str) -> str:
