@@ -187,6 +187,8 @@ def plan(
     unit = _unit(units)
     spec = read_spec(job, overrides=[*_overrides(sets, gpu=gpu, price=price), *_seen(observed)])
     counts = counts_in(gpus) if gpus is not None else []
+    if levers or len(counts) > 1:
+        _only_one_plan_has(("--chart", chart), ("--html", html), ("--markdown", markdown or None))
     if len(counts) > 1:
         _print_scale(spec, counts, as_json=as_json, no_color=no_color)
         return
@@ -216,6 +218,12 @@ def _draw(chart: Path | None, drawn: Callable[[], Scene]) -> None:
     if chart is not None:
         _charts().save(drawn(), chart)
         typer.echo(f"wrote {chart}", err=True)
+
+
+def _only_one_plan_has(*faces: tuple[str, object]) -> None:
+    for option, given in faces:
+        if given is not None:
+            raise InputError.one(option, "shows one plan, not levers or several numbers of GPUs", "one --gpus N")
 
 
 def _write_page(html: Path | None, made: Callable[[], str]) -> None:

@@ -88,6 +88,14 @@ def test_a_page_that_cannot_be_written_is_refused(tmp_path):
     assert "mkdir -p" in done.stderr
 
 
+@pytest.mark.parametrize("many", [("--gpus", "8,16"), ("--levers",)])
+def test_a_face_of_several_plans_is_refused_and_not_forgotten(tmp_path, many):
+    done = headcount("plan", JOB, *many, "--chart", str(tmp_path / "p.svg"))
+    assert done.returncode == 2
+    assert "--chart: shows one plan" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_printed_for_each_shell(shell):
     done = headcount("completion", shell)

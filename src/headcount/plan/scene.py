@@ -193,7 +193,7 @@ def file_svg(scene: Scene) -> str:
 def _svg(scene: Scene, before: Iterable[str], attributes: str, mark_text: Callable[[Mark], str]) -> str:
     width, height = _short(scene.width), _short(scene.height)
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(scene.label, quote=True)}"{attributes}'
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{_escaped(scene.label)}"{attributes}'
         f' width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="{_FONT}">'
     )
     return "".join([head, *before, *(mark_text(mark) for mark in scene.marks), "</svg>"])
@@ -213,7 +213,7 @@ def _mark(mark: Mark, *, stroke: str, fill: str) -> str:
     match mark:
         case Box():
             size = f'width="{_short(mark.width)}" height="{_short(mark.height)}"'
-            hover = f"<title>{escape(mark.hover)}</title>" if mark.hover else ""
+            hover = f"<title>{_escaped(mark.hover)}</title>" if mark.hover else ""
             return f'<rect x="{x}" y="{y}" {size} {fill}>{hover}</rect>'
         case Stroke():
             ends = f'x1="{x}" y1="{y}" x2="{_short(mark.x + mark.dx)}" y2="{_short(mark.y + mark.dy)}"'
@@ -224,7 +224,12 @@ def _mark(mark: Mark, *, stroke: str, fill: str) -> str:
         case Words():
             bold = ' font-weight="600"' if mark.bold else ""
             anchor = f' text-anchor="{mark.anchor}"' if mark.anchor != "start" else ""
-            return f'<text x="{x}" y="{y}" {fill} font-size="{mark.size:g}"{anchor}{bold}>{escape(mark.text)}</text>'
+            return f'<text x="{x}" y="{y}" {fill} font-size="{mark.size:g}"{anchor}{bold}>{_escaped(mark.text)}</text>'
+
+
+def _escaped(text: str) -> str:
+    """XML knows no control characters, not even escaped ones."""
+    return escape("".join(char if char.isprintable() else " " for char in text), quote=True)
 
 
 def _short(length: float) -> str:

@@ -180,6 +180,11 @@ def test_an_svg_file_is_xml_with_every_text_escaped():
         assert root.get("aria-label") == '"<label>"'
 
 
+def test_control_characters_leave_the_svg_readable():
+    (text,) = ET.fromstring(file_svg(Scene(9, 9, (Words(0, 9, "a\x1b\x00b"),)))).iter(f"{SVG}text")
+    assert text.text == "a  b"
+
+
 def test_an_svg_file_carries_both_themes_and_colours_for_viewers_without_styles(grpo):
     text = file_svg(plan_scene(grpo))
     assert "prefers-color-scheme:dark" in text
