@@ -90,7 +90,7 @@ WRONG = {
     "value for a section": ({"layout": 2}, "layout", "not a table", "[layout]"),
     "reward that is one table": ({"reward": {"kind": "math"}}, "reward", "list of tables", "[[reward]]"),
     "unknown reward": ({"reward": [{"kind": "judge"}]}, "reward[0].kind", "none of", 'kind = "math"'),
-    "tensor and heads": ({"layout": {"tensor": 8}}, "layout.tensor", "28 heads", "tensor = 7"),
+    "tensor and heads": ({"layout": {"tensor": 8}}, "layout.tensor", "28 heads", "tensor = 4"),
     "more stages than layers": (
         {"gpus": 29, "layout": {"pipeline": 29}},
         "layout.pipeline",
