@@ -9,9 +9,11 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # type checkers take it for true; typing itself would take longer to load than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from headcount import plan
     from headcount.errors import DoesNotFit, HeadcountError, InputError, UnknownFact
     from headcount.job.job import Job

@@ -77,8 +77,8 @@ def _print_json(value: Any) -> None:
 
 
 def _overrides(sets: list[str] | None, *, gpu: str | None, price: float | None) -> list[str]:
-    extra = [f"hardware.gpu={json.dumps(gpu)}"] if gpu is not None else []
-    extra += [f"cost.price_per_gpu_hour={price}"] if price is not None else []
+    extra = [f"--gpu hardware.gpu={json.dumps(gpu)}"] if gpu is not None else []
+    extra += [f"--price cost.price_per_gpu_hour={price}"] if price is not None else []
     return [*(sets or []), *extra]
 
 
@@ -91,7 +91,8 @@ def _seen(observed: str | None) -> list[str]:
         from headcount.job.load import read_table
 
         pairs = [f"{key}={json.dumps(value)}" for key, value in read_table(Path(observed)).items()]
-    return [f"observed.{pair.strip()}" for pair in pairs]
+    keys = [pair.partition("=")[0].strip() for pair in pairs]
+    return [f"--observed {key} observed.{pair.strip()}" for key, pair in zip(keys, pairs, strict=True)]
 
 
 def _planned(spec: Spec, gpus: int | None) -> Plan:
@@ -322,7 +323,9 @@ def search(
 )
 def explain(
     what: Annotated[str, typer.Argument(help="ppo, grpo, dpo, reward-model, sft; or a job file (then --row).")],
-    row: Annotated[str | None, typer.Option("--row", help="phase/role/item, e.g. update/policy/logits.")] = None,
+    row: Annotated[
+        str | None, typer.Option("--row", help="phase/role/item, e.g. update/policy/logits; or seconds/stage/part.")
+    ] = None,
     gpus: Gpus = None,
     gpu: GpuName = None,
     sets: Sets = None,
@@ -336,7 +339,7 @@ def explain(
     units: Units = "gib",
 ) -> None:
     """The derivation of one number, or an algorithm's networks: what for, what they cost, what removes them."""
-    from headcount.plan.explain import explain_algorithm, explain_row, find_row, list_rows
+    from headcount.plan.explain import explain_algorithm, explain_row, find_row, find_seconds, list_rows
     from headcount.vocabulary import Algorithm
 
     unit = _unit(units)
@@ -356,8 +359,13 @@ def explain(
         _print_lines(list_rows(planned, unit=unit if unit != "both" else "GiB"), as_json=as_json)
         return
     if as_json:
-        from headcount.plan.as_json import row_json
+        from headcount.plan.as_json import row_json, seconds_json
 
+        seconds = find_seconds(planned, row)
+        if seconds is not None:
+            name, stage, part = seconds
+            _print_json({"schema": "headcount.seconds/1", "key": name, "stage": stage.name, **seconds_json(part)})
+            return
         found, moment = find_row(planned, row)
         _print_json({"schema": "headcount.row/1", "moment": moment.label, **row_json(found)})
         return

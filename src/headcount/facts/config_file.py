@@ -13,7 +13,7 @@ from typing import Any
 
 from headcount.errors import InputError, Mistake
 
-__all__ = ["MAX_FILE_BYTES", "Fields", "StandIn", "parse_config", "read_config_file"]
+__all__ = ["MAX_FILE_BYTES", "Fields", "StandIn", "parse_config", "read_config_file", "shown"]
 
 MAX_FILE_BYTES = 5_000_000  # the largest real config.json (with per-module quantization lists) is below 1 MB
 _MAX_COUNT = 100_000_000  # ten times the largest vocabulary, width or context of any model in the table
@@ -97,7 +97,7 @@ class Fields:
         value = self.values[key]
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or not least <= value <= most:
-            self.wrong(key, f"is {_show(value)}; must be a whole number from {least} to {most:,}", _FIX_COUNT)
+            self.wrong(key, f"is {shown(value)}; must be a whole number from {least} to {most:,}", _FIX_COUNT)
             return StandIn(max(least, 1))
         return value
 
@@ -117,7 +117,7 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            self.wrong(key, f"is {_show(value)}; must be true or false", f'"{key}": true or false, without quotes')
+            self.wrong(key, f"is {shown(value)}; must be true or false", f'"{key}": true or false, without quotes')
             return default
         return value
 
@@ -127,7 +127,7 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, str):
-            self.wrong(key, f"is {_show(value)}; must be a string")
+            self.wrong(key, f"is {shown(value)}; must be a string")
             return default
         return value
 
@@ -137,7 +137,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(v, str) for v in value):
-            self.wrong(key, f"is {_show(value)}; must be a list of strings")
+            self.wrong(key, f"is {shown(value)}; must be a list of strings")
             return None
         if len(value) != length:
             self.wrong(key, f"has {len(value):,} entries for {length:,} layers", "give one entry per layer")
@@ -148,7 +148,7 @@ class Fields:
         """A list of layer numbers from 0 to `below` − 1, as a set; empty where absent."""
         value = self.values.get(key) or []
         if not isinstance(value, list) or not all(type(v) is int and 0 <= v < below for v in value):
-            self.wrong(key, f"is {_show(value)}; must be a list of layer numbers from 0 to {below - 1}")
+            self.wrong(key, f"is {shown(value)}; must be a list of layer numbers from 0 to {below - 1}")
             return frozenset()
         return frozenset(value)
 
@@ -158,7 +158,7 @@ class Fields:
         if value is None:
             value = {}
         if not isinstance(value, Mapping):
-            self.wrong(key, f"is {_show(value)}; must be an object")
+            self.wrong(key, f"is {shown(value)}; must be an object")
             value = {}
         return Fields(value, where=f"{self.where}: {key}", mistakes=self.mistakes)
 
@@ -177,13 +177,15 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "null")
 
 
-def _show(value: Any) -> str:
-    """The value, short enough to print. A huge integer is not turned into text: that alone can fail."""
+def shown(value: Any) -> str:
+    """The value as JSON spells it, cut short. A huge integer is not turned into text: that alone can fail."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
         return "a number with more than 38 digits"
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list):
         return f"a list of {len(value):,}"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"

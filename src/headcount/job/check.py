@@ -31,14 +31,15 @@ def contradictions(flat: Mapping[str, Any], where: str) -> Iterator[Mistake]:
     for role, group in roles.items():
         if group not in groups:
             what = f"puts {role} on {group!r}, which is no group of this job"
-            yield Mistake(where=f"{where}: layout.roles", what=what, fix=f"[layout.groups.{group}]\ngpus = 8")
+            yield Mistake(where=f"{where}: layout.roles.{role}", what=what, fix=f"[layout.groups.{group}]\ngpus = 8")
     for group in groups:
         at = f"{where}: layout.groups.{group}"
         if group in _OWN_GROUPS:
             fix = "[layout] for the trainer, rollout.engine_gpus for the engine"
             yield Mistake(where=at, what=f"{group} is headcount's own name for a group", fix=fix)
         elif group not in roles.values():
-            yield Mistake(where=at, what="no effect: no role sits there", fix=f'roles = {{ critic = "{group}" }}')
+            role = "critic" if flat.get("algorithm") == Algorithm.PPO else "reference"
+            yield Mistake(where=at, what="no effect: no role sits there", fix=f'roles = {{ {role} = "{group}" }}')
 
 
 def relation_mistakes(job: Job, where: str) -> Iterator[Mistake]:

@@ -144,7 +144,7 @@ def _with_turns(row: Mapping[str, Any]) -> Mapping[str, Any]:
 def _counted(value: Any, at: str, column: str) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 <= value <= _MOST_TOKENS:  # NaN fails the comparison
-        what = f"{column} = {str(value)[:40]} is not a number between 0 and {_MOST_TOKENS:,}"
+        what = f"{column} = {json.dumps(value, ensure_ascii=False)[:40]} is not a number between 0 and {_MOST_TOKENS:,}"
         raise InputError.one(at, what, f'"{column}": 512')
     return float(value)
 

@@ -15,7 +15,7 @@ from headcount.job.assemble import assemble
 from headcount.job.job import Job
 from headcount.job.keys import KEYS
 from headcount.job.lookup import flat_mistakes, gpu_of
-from headcount.job.overrides import blamed, laid_over, parsed
+from headcount.job.overrides import Override, blamed, laid_over, overlaid
 from headcount.job.schema import flatten, mistakes_in
 
 __all__ = ["Spec", "read_spec", "read_table", "spec_from"]
@@ -32,7 +32,7 @@ class Spec:
     flat: Mapping[str, Any]
     where: str = "job"
     folder: Path = field(default_factory=Path)
-    overridden: frozenset[str] = frozenset()  # keys that the command line set
+    overridden: tuple[Override, ...] = ()  # what the command line set
 
     @property
     def gpus(self) -> int | None:
@@ -83,12 +83,8 @@ def read_spec(path: str | os.PathLike[str], *, overrides: Sequence[str] = ()) ->
         InputError: all mistakes of file and overrides at once.
     """
     file = Path(path)
-    flat, overridden = flatten(_toml(file)), set[str]()
-    for text in overrides:
-        change = parsed(text, toml=_parsed)
-        overridden |= change.keys()
-        flat = laid_over(flat, change)
-    return _checked(_beside(flat, file.parent), str(path), file.parent, frozenset(overridden))
+    flat, overridden = overlaid(flatten(_toml(file)), overrides, toml=_parsed)
+    return _checked(_beside(flat, file.parent), str(path), file.parent, overridden)
 
 
 def _beside(flat: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -109,12 +105,8 @@ def _beside(flat: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def spec_from(mapping: Mapping[str, Any], *, where: str = "job", overrides: Sequence[str] = ()) -> Spec:
     """The same from a mapping as tomllib gives it."""
-    flat, overridden = flatten(mapping), set[str]()
-    for text in overrides:
-        change = parsed(text, toml=_parsed)
-        overridden |= change.keys()
-        flat = laid_over(flat, change)
-    return _checked(flat, where, Path(), frozenset(overridden))
+    flat, overridden = overlaid(flatten(mapping), overrides, toml=_parsed)
+    return _checked(flat, where, Path(), overridden)
 
 
 _NEEDED = (
@@ -124,7 +116,7 @@ _NEEDED = (
 )
 
 
-def _checked(flat: dict[str, Any], where: str, folder: Path, overridden: frozenset[str] = frozenset()) -> Spec:
+def _checked(flat: dict[str, Any], where: str, folder: Path, overridden: tuple[Override, ...] = ()) -> Spec:
     """Wrong keys, types and values; then, of what is left, unknown names and options without effect."""
     wrong = mistakes_in(flat, where=where)
     sound = {path: value for path, value in flat.items() if path not in wrong}

@@ -203,7 +203,8 @@ def _reward_mistakes(value: Value, at: str) -> Iterator[Mistake]:
         kind = row.get("kind")
         if not (isinstance(kind, str) and (kind in _REWARD_KINDS or kind.startswith("python:"))):
             choices = f"{', '.join(_REWARD_KINDS)} or python:package.module:function"
-            yield Mistake(where=f"{here}.kind", what=f"{_shown(kind)} is none of {choices}", fix='kind = "math"')
+            what = f"{_shown(kind)} is none of {choices}" if "kind" in row else f"a reward needs its kind: {choices}"
+            yield Mistake(where=f"{here}.kind", what=what, fix='kind = "math"')
         weight = row.get("weight", 1.0)
         if wrong := _wrong_number(Key("weight", "float", "", -1000, 1000), weight):
             yield Mistake(where=f"{here}.weight", what=wrong, fix="weight = 1.0")

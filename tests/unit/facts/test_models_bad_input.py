@@ -55,8 +55,8 @@ def _mistakes(**changes) -> list[str]:
         (b'{"a":' * 200_000, "nested too deeply"),
         (b'{"hidden_size": ' + b"9" * 10_000 + b"}", "thousands of digits"),
         (b"{}", "model_type: is missing"),
-        (b'{"model_type": 3}', "model_type: is missing"),
-        (b'{"model_type": {"a": [1]}}', "model_type: is missing"),
+        (b'{"model_type": 3}', "model_type: is 3, must be a string"),
+        (b'{"model_type": {"a": [1]}}', "model_type: is an object, must be a string"),
     ],
 )
 def test_a_file_that_is_no_config_is_refused_in_one_sentence(tmp_path, content, says):

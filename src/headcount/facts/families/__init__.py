@@ -13,9 +13,8 @@ from importlib import import_module
 from typing import Any
 
 from headcount.errors import InputError, UnknownFact
-from headcount.facts.config_file import Fields
+from headcount.facts.config_file import Fields, shown
 from headcount.facts.model_shape import ModelShape
-from headcount.units import toml_text
 
 __all__ = ["FAMILIES", "read_shape"]
 
@@ -90,7 +89,7 @@ def _known_family(config: Mapping[str, Any], name: str) -> str:
     family = config.get("model_type")
     if not isinstance(family, str):
         is_there = "model_type" in config
-        what = f"is {toml_text(family)[:40]}, must be a string" if is_there else "is missing"
+        what = f"is {shown(family)}, must be a string" if is_there else "is missing"
         what = f"{what}: it says which family's keys to read"
         raise InputError.one(f"{name}: model_type", what, 'add "model_type": "llama" or the family it is')
     if family not in FAMILIES:
