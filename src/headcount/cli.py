@@ -323,7 +323,9 @@ def search(
 )
 def explain(
     what: Annotated[str, typer.Argument(help="ppo, grpo, dpo, reward-model, sft; or a job file (then --row).")],
-    row: Annotated[str | None, typer.Option("--row", help="phase/role/item, e.g. update/policy/logits.")] = None,
+    row: Annotated[
+        str | None, typer.Option("--row", help="phase/role/item, e.g. update/policy/logits; or seconds/stage/part.")
+    ] = None,
     gpus: Gpus = None,
     gpu: GpuName = None,
     sets: Sets = None,
@@ -337,7 +339,7 @@ def explain(
     units: Units = "gib",
 ) -> None:
     """The derivation of one number, or an algorithm's networks: what for, what they cost, what removes them."""
-    from headcount.plan.explain import explain_algorithm, explain_row, find_row, list_rows
+    from headcount.plan.explain import explain_algorithm, explain_row, find_row, find_seconds, list_rows
     from headcount.vocabulary import Algorithm
 
     unit = _unit(units)
@@ -357,8 +359,13 @@ def explain(
         _print_lines(list_rows(planned, unit=unit if unit != "both" else "GiB"), as_json=as_json)
         return
     if as_json:
-        from headcount.plan.as_json import row_json
+        from headcount.plan.as_json import row_json, seconds_json
 
+        seconds = find_seconds(planned, row)
+        if seconds is not None:
+            name, stage, part = seconds
+            _print_json({"schema": "headcount.seconds/1", "key": name, "stage": stage.name, **seconds_json(part)})
+            return
         found, moment = find_row(planned, row)
         _print_json({"schema": "headcount.row/1", "moment": moment.label, **row_json(found)})
         return

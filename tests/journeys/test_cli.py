@@ -164,3 +164,26 @@ def test_colour_is_never_the_only_carrier():
     plain = headcount("plan", str(ROOT / "configs/plan/ppo-7b.toml"), "--no-color")
     assert "\x1b[" not in plain.stdout
     assert "P policy" in plain.stdout
+
+
+def test_a_time_is_explained_as_a_row_is():
+    job = "configs/plan/grpo-7b-checker.toml"
+    plan = json.loads(headcount("plan", job, "--json").stdout)
+    run = next(stage for stage in plan["stages"] if stage["name"] == "GRPO")
+    listed = headcount("explain", job).stdout
+    for name, part in run["step_s"].items():
+        key = f"seconds/grpo/{name.replace(' ', '-')}"
+        assert key in listed
+        found = json.loads(headcount("explain", job, "--row", key, "--json").stdout)
+        assert found["p50"] == part["p50"]
+        assert part["because"] in headcount("explain", job, "--row", key).stdout
+    missed = headcount("explain", job, "--row", "seconds/grpo/generat")
+    assert missed.returncode == 2
+    assert "did you mean seconds/grpo/generate" in missed.stderr
+
+
+def test_a_measurement_says_what_it_changed():
+    seen = ["--observed", "decode_tokens_per_s=9000,scope=aggregate,concurrency=512"]
+    done = headcount("plan", "configs/plan/grpo-7b-checker.toml", *seen)
+    assert "Measured: decode" in done.stdout
+    assert "→ 9,000 tokens/s (aggregate, 512 at once)" in " ".join(done.stdout.split())

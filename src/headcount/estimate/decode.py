@@ -139,6 +139,7 @@ class Decode:
     spread: tuple[float, float]
     measured_spread: tuple[float, float]  # once `rescaled`
     because: str
+    refit: str = ""  # the measurement that it went through
 
     def rescaled(self, factor: float, why: str) -> Decode:
         """The same model through one measurement: steps × factor, and the band that such rows leave."""
@@ -153,7 +154,8 @@ class Decode:
             prefill_s=lambda tokens, row: prefill(tokens, row) * factor,
             spread=self.measured_spread,
             measured_spread=self.measured_spread,
-            because=f"{self.because}; {why}",
+            because=self.because,
+            refit=why,
         )
 
 

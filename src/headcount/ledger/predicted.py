@@ -195,6 +195,7 @@ class Seconds:
     band: Band
     because: str
     basis: Basis
+    refit: str = ""  # the user's own measurement: before, after, and what is now trusted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

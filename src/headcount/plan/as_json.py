@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from headcount.ledger.derivation import Derived
-from headcount.ledger.predicted import Assumption, Band, Footprint, Moment, Plan, Resident, Row, Stage
+from headcount.ledger.predicted import Assumption, Band, Footprint, Moment, Plan, Resident, Row, Seconds, Stage
 from headcount.plan.compare import Compared, Comparison
 
-__all__ = ["comparison_json", "derived_json", "plan_json", "row_json"]
+__all__ = ["comparison_json", "derived_json", "plan_json", "row_json", "seconds_json"]
 
 PLAN_SCHEMA = "headcount.plan/1"
 COMPARE_SCHEMA = "headcount.compare/1"
@@ -100,6 +100,12 @@ def derived_json(amount: Derived) -> dict[str, Any]:
     }
 
 
+def seconds_json(part: Seconds) -> dict[str, Any]:
+    """One part of a stage: band in seconds, formula with its numbers, basis, measurement that it went through."""
+    refit = {"refit": part.refit} if part.refit else {}
+    return {**_band(part.band), "because": part.because, "basis": str(part.basis), **refit}
+
+
 def _band(band: Band) -> dict[str, float]:
     return {"p10": band.p10, "p50": band.p50, "p90": band.p90}
 
@@ -154,9 +160,7 @@ def _stage(stage: Stage) -> dict[str, Any]:
         "name": stage.name,
         "gpus": stage.gpus,
         "steps": stage.steps,
-        "step_s": {
-            part.name: {**_band(part.band), "because": part.because, "basis": str(part.basis)} for part in stage.step
-        },
+        "step_s": {part.name: seconds_json(part) for part in stage.step},
         "hours": _band(stage.hours),
         "gpu_hours": _band(stage.gpu_hours),
         "dollars": _band(stage.dollars) if stage.dollars else None,

@@ -6,12 +6,20 @@ from collections.abc import Iterator
 
 from headcount.errors import InputError, Mistake, nearest
 from headcount.estimate.model_state import state_total
-from headcount.ledger.predicted import Moment, Plan, Row
+from headcount.ledger.predicted import Moment, Plan, Row, Seconds, Stage
 from headcount.plan.lessons import ALGORITHM_LESSONS, ITEM_LESSONS, NO_KV_IN_SCORE, REMOVED_BY, ROLE_PURPOSE
-from headcount.units import GB, bytes_text, count_text
+from headcount.units import GB, bytes_text, count_text, duration_text
 from headcount.vocabulary import TABLE, Algorithm, Basis, Phase, Role, phases_of
 
-__all__ = ["derivation_lines", "explain_algorithm", "explain_row", "find_row", "list_rows", "naive_copies_bytes"]
+__all__ = [
+    "derivation_lines",
+    "explain_algorithm",
+    "explain_row",
+    "find_row",
+    "find_seconds",
+    "list_rows",
+    "naive_copies_bytes",
+]
 
 _BASIS = {
     Basis.EXACT: "exact: arithmetic on the shape and the settings",
@@ -21,13 +29,21 @@ _BASIS = {
 }
 
 
+_SECONDS = "seconds/"
+
+
+def slug(key: str) -> str:
+    """A key as it is printed: `Optimizer moments` → optimizer-moments."""
+    return key.strip().lower().replace(" ", "-").replace("_", "-")
+
+
 def find_row(plan: Plan, key: str) -> tuple[Row, Moment]:
     """The row of a key (`update/policy/logits`) where it is largest, and that moment.
 
     Raises:
         InputError: no such row; the nearest keys and all rows of the phase are named.
     """
-    wanted = key.strip().lower().replace(" ", "-").replace("_", "-")
+    wanted = slug(key)
     best: tuple[Row, Moment] | None = None
     for footprint in plan.footprints:
         for moment in (*footprint.moments, *footprint.host_moments):
@@ -45,6 +61,41 @@ def find_row(plan: Plan, key: str) -> tuple[Row, Moment]:
     raise InputError.one("--row", f"no row {key!r}. {nearest(wanted, keys)}".strip(), f"one of {', '.join(beside)}")
 
 
+def _seconds(plan: Plan) -> Iterator[tuple[str, Stage, Seconds]]:
+    """Every part of every stage by its key: `seconds/grpo/generate`."""
+    for stage in plan.stages:
+        for part in stage.step:
+            yield f"{_SECONDS}{slug(stage.name)}/{slug(part.name)}", stage, part
+
+
+def find_seconds(plan: Plan, key: str) -> tuple[str, Stage, Seconds] | None:
+    """The part of a stage that a key asks for; None where it asks for bytes.
+
+    Raises:
+        InputError: no such part; all are named.
+    """
+    wanted = slug(key)
+    if not wanted.startswith(_SECONDS):
+        return None
+    parts = {name: (name, stage, part) for name, stage, part in _seconds(plan)}
+    if wanted not in parts:
+        fix = f"one of {', '.join(parts)}" if parts else "headcount facts gpus: the speed of this card is unknown"
+        raise InputError.one("--row", f"no row {key!r}. {nearest(wanted, parts)}".strip(), fix)
+    return parts[wanted]
+
+
+def _explain_seconds(name: str, stage: Stage, part: Seconds) -> Iterator[str]:
+    band, times = part.band, f"{stage.steps:,} × in this job"
+    yield f"{name}   {duration_text(band.p50)} ({duration_text(band.p10)} to {duration_text(band.p90)}), {times}"
+    yield ""
+    yield part.because
+    if part.refit:
+        yield f"Measured: {part.refit}"
+    yield ""
+    yield f"Basis: {_BASIS[part.basis]}"
+    yield f"Share of its stage: {part.band.p50 / stage.step_seconds.p50:.0%}; equations: docs/equations.md"
+
+
 def list_rows(plan: Plan, *, unit: str = "GiB") -> Iterator[str]:
     """Every row at its largest, the largest first: what `--row` may ask for."""
     largest: dict[str, int] = {}
@@ -53,11 +104,18 @@ def list_rows(plan: Plan, *, unit: str = "GiB") -> Iterator[str]:
     for key, size in sorted(largest.items(), key=lambda item: (-item[1], item[0])):
         yield f"{bytes_text(size, unit=unit):>14}  {key}"
     yield ""
+    for name, _, part in _seconds(plan):
+        yield f"{duration_text(part.band.p50):>14}  {name}"
+    yield ""
     yield f"One of them: --row {max(largest, key=lambda key: largest[key])}"
 
 
 def explain_row(plan: Plan, key: str, *, unit: str = "GiB") -> Iterator[str]:
-    """One row's derivation where it is largest, line by line."""
+    """One row's derivation where it is largest, line by line; or that of a time."""
+    seconds = find_seconds(plan, key)
+    if seconds is not None:
+        yield from _explain_seconds(*seconds)
+        return
     row, moment = find_row(plan, key)
     yield from derivation_lines(plan, row, moment, unit=unit)
 

@@ -156,9 +156,10 @@ def facts_rows(kind: str) -> Rows:
 def facts_table(kind: str, rows: Rows) -> Table:
     """The rows for a terminal."""
     table = Table(title=f"{len(rows)} {kind}", box=box.SIMPLE_HEAD, title_justify="left")
-    for name in rows[0]:
-        number = isinstance(rows[0][name], int | float) and not isinstance(rows[0][name], bool)
-        table.add_column(name.replace("_", " "), justify="right" if number else "left", overflow="fold")
+    for place, name in enumerate(rows[0]):
+        numbers = all(isinstance(row[name], int | float | None) and not isinstance(row[name], bool) for row in rows)
+        heading, side = name.replace("_", " "), "right" if numbers else "left"
+        table.add_column(heading, justify=side, overflow="fold", no_wrap=place == 0)  # the name stays in one piece
     for row in rows:
         table.add_row(*("–" if value is None else str(value) for value in row.values()))
     return table

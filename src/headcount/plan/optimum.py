@@ -22,7 +22,7 @@ from headcount.plan.footprint import tightness
 from headcount.plan.planner import plan
 from headcount.plan.schedule import stages
 from headcount.plan.state_rows import gradient_row, resting_rows
-from headcount.plan.step_time import between_rows, generate_rows, seconds_of, train_rows
+from headcount.plan.step_time import between_rows, generate_rows, seconds_of, step_seconds, train_rows
 from headcount.vocabulary import Phase, Verdict
 
 __all__ = ["Choice", "Objective", "Searched", "search"]
@@ -82,6 +82,12 @@ class _Tally:
     candidates: int = 0
     rejected: Counter[str] = field(default_factory=Counter[str])
     nearest: Choice | None = None
+    least_state: tuple[float, Spec, Grid, Settings] | None = None  # where not even the model state fits
+
+    def too_large(self, state_bytes: float, spec: Spec, grid: Grid, layout: Settings) -> None:
+        """Remember the layout whose model state is the least."""
+        if self.least_state is None or state_bytes < self.least_state[0]:
+            self.least_state = state_bytes, spec, grid, layout
 
     def over(self, choice: Choice) -> None:
         """Remember the candidate that misses by the least."""
@@ -123,6 +129,8 @@ def search(
     for spec in specs:
         for count in gpus:
             found += _on(spec, count, keep, tally)
+    if not found and tally.nearest is None and tally.least_state is not None:
+        _least_over(tally, *tally.least_state[1:])
     within = [choice for choice in found if _within(choice, deadline_hours, budget_usd)]
     tally.rejected["over the deadline or the budget"] += len(found) - len(within)
     best = sorted(within, key=lambda choice: _order(choice, objective))
@@ -134,6 +142,17 @@ def search(
         rejected={reason: count for reason, count in tally.rejected.most_common() if count},
         fixes=() if found or tally.nearest is None else _fixes(specs, tally.nearest),
     )
+
+
+def _least_over(tally: _Tally, spec: Spec, grid: Grid, layout: Settings) -> None:
+    """Which forward of a layout misses by the least?"""
+    for forward in grid.forwards:
+        try:
+            job = _laid_over(spec, {**layout, **forward, **grid.engines[0]}).build(gpus=grid.train_gpus)
+        except InputError:
+            continue
+        step_s = seconds_of(step_seconds(job)).p50
+        tally.over(_held(job, _Timed(step_s, grid, layout, forward, grid.engines[0]))[0])
 
 
 def _fixes(specs: Sequence[Spec], nearest: Choice) -> tuple[str, ...]:
@@ -201,7 +220,9 @@ def _timed(spec: Spec, grid: Grid, tally: _Tally) -> Iterator[_Timed]:
         except InputError as error:
             tally.rejected[_reason(error)] += len(grid.forwards) * len(grid.engines)
             continue
-        if _state_bytes(base) > base.gpu.capacity_bytes[1]:
+        state_bytes = _state_bytes(base)
+        if state_bytes > base.gpu.capacity_bytes[1]:
+            tally.too_large(state_bytes, spec, grid, layout)
             tally.rejected["model state alone is larger than the card"] += len(grid.forwards) * len(grid.engines)
             continue
         if beside is None or _generates_in_place(base):

@@ -46,7 +46,7 @@ def _missed(found: Searched, unit: str) -> Iterator[RenderableType]:
 def _table(title: str, choices: Sequence[Choice], unit: str) -> Table:
     """What differs between the choices; a setting that all share stands under the table."""
     cells = [_cells(choice, unit) for choice in choices]
-    same = {name for name in _SETTINGS if len({row[name] for row in cells}) == 1 and len(cells) > 1}
+    same = {name for name in _SETTINGS if len({row[name] for row in cells}) == 1}
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
     for name in (name for name in cells[0] if name not in same):
         table.add_column(name, justify="left" if name in _LEFT else "right", overflow="fold", no_wrap=name not in _LEFT)
@@ -55,7 +55,7 @@ def _table(title: str, choices: Sequence[Choice], unit: str) -> Table:
     shared = ", ".join(
         f"{name} {cells[0][name]}" for name in cells[0] if name in same and cells[0][name] != "as stated"
     )
-    table.caption = f"All of them: {shared}" if shared else None
+    table.caption = f"{'All of them' if len(cells) > 1 else 'With'}: {shared}" if shared else None
     return table
 
 

@@ -52,6 +52,7 @@ def plan_view(plan: Plan, console: Console, *, unit: str = "GiB", rows: bool = F
         Text(f"Disk: {row.item} {bytes_text(row.bytes, unit=unit)} = {row.amount.numbers}") for row in plan.disk_bytes
     ]
     parts.append(_stage_table(plan.stages, details=True))
+    parts += [Text(f"Measured: {part.refit}") for stage in plan.stages for part in stage.step if part.refit]
     parts += list(_assumption_lines(plan, unit))
     parts += list(_setting_lines(plan))
     if plan.fixes:

@@ -21,7 +21,7 @@ from headcount.job.job import Checkpointing, Engine, EnginePlacement, Job, Netwo
 from headcount.ledger.predicted import Band, Seconds
 from headcount.plan.phases import engine_budget_bytes, engine_weight_bytes, in_place_sequences
 from headcount.plan.residents import states_in
-from headcount.plan.training_time import no_grad_s, optimizer_steps, update_s
+from headcount.plan.training_time import no_grad_s, optimizer_steps, unseen, update_s
 from headcount.vocabulary import Algorithm, Basis, Phase, Role, State
 
 __all__ = [
@@ -123,6 +123,7 @@ def _generate(job: Job, engine: Engine) -> Seconds:
             f"prefill {prefill.p50:.1f} s"
         ),
         basis=Basis.CALIBRATED,
+        refit=model.refit,
     )
 
 
@@ -135,9 +136,11 @@ def _refitted(job: Job, model: Decode, replicas: int) -> Decode:
     cached = live * (job.lengths.prompt_mean + job.lengths.completion_mean / 2)
     streams = seen.concurrency if seen.scope is Scope.AGGREGATE else 1
     predicted = streams / model.step_s[1](live, cached)
+    factor, (low, high) = predicted / seen.tokens_per_s, model.measured_spread
     return model.rescaled(
-        predicted / seen.tokens_per_s,
-        f"refitted: {predicted:,.0f} → {seen.tokens_per_s:,.0f} tokens/s ({seen.scope}, {seen.concurrency:,} at once)",
+        factor,
+        f"decode {predicted:,.0f} → {seen.tokens_per_s:,.0f} tokens/s ({seen.scope}, {seen.concurrency:,} at once); so "
+        f"every step and prefill of this engine × {factor:.2f}, trusted from × {low:.2f} to × {high:.2f} (80 %)",
     )
 
 
@@ -297,6 +300,7 @@ def _update(job: Job) -> Iterator[Seconds]:
                 f"{optimizer_steps(job):,} optimizer step(s)"
             ),
             basis=Basis.CALIBRATED,
+            refit=_refit_text(job, network, band),
         )
     reference = job.networks.get(Role.REFERENCE)
     if job.algorithm is Algorithm.DPO and reference is not None and reference.placement is not Placement.CACHED:
@@ -306,6 +310,20 @@ def _update(job: Job) -> Iterator[Seconds]:
             because="the frozen forward over the same pairs",
             basis=Basis.CALIBRATED,
         )
+
+
+def _refit_text(job: Job, network: Network, band: Band) -> str:
+    """What one measured training rate changed; empty where none was given."""
+    seen = job.observed.train_tokens_per_s_per_gpu
+    if seen is None:
+        return ""
+    before = unseen(job)
+    own = _in_rl(before, job.policy, update_s(before, job.policy)).p50
+    factor = update_s(job, job.policy).p50 / own
+    return (
+        f"training {seen * factor:,.0f} → {seen:,.0f} tokens/s per GPU; so the {network.role}'s update × {factor:.2f}, "
+        f"trusted from × {band.p10 / band.p50:.2f} to × {band.p90 / band.p50:.2f} (80 %)"
+    )
 
 
 def _in_rl(job: Job, network: Network, band: Band) -> Band:

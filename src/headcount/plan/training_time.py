@@ -14,7 +14,7 @@ from headcount.job.layout import Layout
 from headcount.ledger.predicted import Band
 from headcount.plan.residents import trained_parameters
 
-__all__ = ["no_grad_s", "optimizer_steps", "update_s", "wire_share"]
+__all__ = ["no_grad_s", "optimizer_steps", "unseen", "update_s", "wire_share"]
 
 # Share of a forward that the backward repeats.
 _RECOMPUTE = {
@@ -55,12 +55,20 @@ def _refitted(job: Job, network: Network, rows: float, seconds: float) -> Band |
     if seen is None:
         return None
     if network is not job.policy:
-        own = update_s(replace(job, observed=replace(job.observed, train_tokens_per_s_per_gpu=None)), job.policy)
-        seconds *= update_s(job, job.policy).p50 / own.p50
+        seconds *= update_s(job, job.policy).p50 / _own_update_s(job)
     else:
         seconds = rows * job.lengths.row_mean * optimizer_steps(job) / (seen * job.layouts[network.group].gpus)
     low, high = _ONE_MEASURED
     return Band(seconds * low, seconds, seconds * high)
+
+
+def _own_update_s(job: Job) -> float:
+    return update_s(unseen(job), job.policy).p50
+
+
+def unseen(job: Job) -> Job:
+    """The job without the training rate that its user measured."""
+    return replace(job, observed=replace(job.observed, train_tokens_per_s_per_gpu=None))
 
 
 def wire_share(job: Job, network: Network) -> float:

@@ -95,4 +95,7 @@ def test_a_deadline_that_nothing_meets_leaves_nothing():
 def test_when_nothing_fits_the_nearest_miss_is_named():
     found = search([spec(policy__model="Qwen/Qwen2.5-72B-Instruct", policy__tuning="full")], gpus=[1])
     assert found.chosen is None
-    assert found.nearest is not None or "model state alone is larger than the card" in found.rejected
+    assert set(found.rejected) == {"model state alone is larger than the card"}
+    assert found.nearest is not None
+    assert found.nearest.verdict is Verdict.DOES_NOT_FIT
+    assert any("then it fits" in fix or "saves" in fix for fix in found.fixes)

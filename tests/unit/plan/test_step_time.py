@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from plan_jobs import job
 
@@ -88,13 +90,27 @@ def test_an_observed_rate_is_met_and_narrows_the_band():
     plain, refitted = (named(made, "generate").band for made in (job(), job(**seen)))
     assert refitted.p50 > plain.p50
     assert refitted.p90 / refitted.p10 < plain.p90 / plain.p10
-    assert "refitted" in named(job(**seen), "generate").because
+    said = named(job(**seen), "generate").refit
+    assert re.search(r"decode ([\d,]+) → 9,000 tokens/s \(aggregate, 1,024 at once\)", said)
+    assert named(job(), "generate").refit == ""
+
+
+def test_a_refit_states_the_rate_that_the_model_had():
+    """Told the model's own rate, it changes nothing: the factor is 1."""
+    seen = {"observed__decode_tokens_per_s": 9000.0, "observed__scope": "aggregate", "observed__concurrency": 1024}
+    own = float(re.search(r"decode ([\d,]+) →", named(job(**seen), "generate").refit)[1].replace(",", ""))
+    again = named(job(**seen | {"observed__decode_tokens_per_s": own}), "generate")
+    assert "× 1.00," in again.refit
+    assert again.band.p50 == pytest.approx(named(job(), "generate").band.p50, rel=0.01)
 
 
 def test_an_observed_update_is_met_exactly():
     made = job(observed__train_tokens_per_s=9000.0)
     tokens = 128 * 8 * made.lengths.row_mean
-    assert named(made, "update policy").band.p50 == pytest.approx(tokens / (9000 * 8))
+    update = named(made, "update policy")
+    assert update.band.p50 == pytest.approx(tokens / (9000 * 8))
+    own = float(re.search(r"training ([\d,]+) → 9,000 tokens/s per GPU", update.refit)[1].replace(",", ""))
+    assert own == pytest.approx(tokens / (named(job(), "update policy").band.p50 * 8), rel=0.001)
 
 
 def test_the_longest_answer_bounds_the_rollout_from_below():
