@@ -13,6 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headcount.errors import HeadcountError, InputError
+from headcount.options import (
+    Chart,
+    GpuName,
+    Gpus,
+    Html,
+    Json,
+    Markdown,
+    NoColor,
+    Observed,
+    Price,
+    Sets,
+    Units,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,31 +42,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Json = Annotated[bool, typer.Option("--json", help="Print the stable JSON form (docs/json.md).")]
-Sets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key of the job; may be repeated.")
-]
-Gpus = Annotated[
-    int | None, typer.Option("--gpus", min=1, max=65536, help="Number of GPUs; left out: the fewest that fit.")
-]
-GpuName = Annotated[str | None, typer.Option("--gpu", help="Kind of card, e.g. h100-sxm (headcount facts gpus).")]
-Price = Annotated[float | None, typer.Option("--price", min=0, help="Dollars per GPU-hour instead of the dated table.")]
-Units = Annotated[str, typer.Option("--units", help="gib (2^30), gb (10^9) or both.")]
-Observed = Annotated[
-    str | None,
-    typer.Option(
-        "--observed",
-        metavar="KEY=VALUE,… or FILE",
-        help="What you measured, e.g. decode_tokens_per_s=9000,scope=aggregate,concurrency=512: refits the model.",
-    ),
-]
-Chart = Annotated[
-    Path | None, typer.Option("--chart", metavar="FILE", help="Draw bytes and seconds: out.svg or out.png.")
-]
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="One page with pictures and derivations.")]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown for a design document.")]
-NoColor = Annotated[bool, typer.Option("--no-color", help="Plain text.")]
 
 
 def _unit(name: str) -> str:
@@ -137,10 +125,9 @@ def compare(
         if each.split("=")[0].strip() == "algorithm":
             what = "compare plans every algorithm side by side, so this changes nothing"
             raise InputError.one("--set algorithm", what, "headcount plan JOB --set algorithm=…")
-    shared: dict[str, Any] = {"policy": {"model": model}, "hardware": {"gpu": gpu}}
-    compared = compare_verb(
-        shared, gpus=gpus, reward_retrains=reward_retrains, overrides=_overrides(sets, gpu=None, price=price)
-    )
+    shared = {"policy": {"model": model}, "hardware": {"gpu": gpu}}
+    asked = [f"--model policy.model={json.dumps(model)}", *_overrides(sets, gpu=gpu, price=price)]
+    compared = compare_verb(shared, gpus=gpus, reward_retrains=reward_retrains, overrides=asked)
     _draw(chart, lambda: _charts().comparison_scene(compared, unit=unit))
     _write_page(html, lambda: _pages().comparison_page(compared, unit=unit))
     if as_json:
@@ -150,7 +137,7 @@ def compare(
 
         typer.echo(comparison_markdown(compared, unit=unit), nl=False)
     else:
-        from headcount.plan.report import comparison_view
+        from headcount.plan.compare_view import comparison_view
 
         console = _console(no_color=no_color)
         console.print(comparison_view(compared, console, unit=unit))
@@ -254,7 +241,7 @@ def _print_scale(spec: Spec, counts: list[int], *, as_json: bool, no_color: bool
     if as_json:
         _print_json(scale_json(points))
         return
-    from headcount.plan.report import scale_view
+    from headcount.plan.levers_view import scale_view
 
     _console(no_color=no_color).print(scale_view(points))
 
@@ -268,7 +255,7 @@ def _print_levers(spec: Spec, counts: list[int], unit: str, *, as_json: bool, no
     if as_json:
         _print_json(levers_json(results))
         return
-    from headcount.plan.report import levers_view
+    from headcount.plan.levers_view import levers_view
 
     _console(no_color=no_color).print(levers_view(results, unit=unit))
 

@@ -76,7 +76,8 @@ def test_what_does_not_fit_says_where_and_how_to_mend_it():
 def test_planning_and_explaining_load_no_torch():
     code = (
         "import sys; from headcount.cli import app\n"
-        "import headcount.plan.compare, headcount.plan.report, headcount.plan.explain, headcount.measure.backtest\n"
+        "import headcount.plan.compare, headcount.plan.report, headcount.plan.compare_view\n"
+        "import headcount.plan.explain, headcount.measure.backtest\n"
         "assert not {'torch', 'transformers', 'peft'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

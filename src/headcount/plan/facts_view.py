@@ -161,5 +161,10 @@ def facts_table(kind: str, rows: Rows) -> Table:
         heading, side = name.replace("_", " "), "right" if numbers else "left"
         table.add_column(heading, justify=side, overflow="fold", no_wrap=place == 0)  # the name stays in one piece
     for row in rows:
-        table.add_row(*("–" if value is None else str(value) for value in row.values()))
+        table.add_row(*(_cell(value) for value in row.values()))
     return table
+
+
+def _cell(value: object) -> str:
+    words = {None: "–", True: "yes", False: "no"}
+    return words[value] if value is None or isinstance(value, bool) else str(value)
