@@ -1,7 +1,7 @@
 """Published training throughput judges the training model, each row by a fit that has not seen its (model, GPU).
 
 Rows and sources: evidence/training.jsonl (LLM Foundry, torchtitan, torchtune, NVIDIA Megatron-Bridge, NeMo and
-dgxc-benchmarking). Tolerances are the project's bars, not fits; two are not met and say so.
+dgxc-benchmarking). Tolerances are the project's bars, not fits.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import headcount
+from headcount.facts.training_speed import training_speed
 from headcount.measure.mapping.evidence import read_cases
 from headcount.measure.time_rows.decode import Skipped
 from headcount.measure.time_rows.planned import PlannedRow, planned_rows
@@ -50,25 +51,20 @@ def absolute(left_out, segment):
     return np.abs(np.expm1(errors[[row.segment == segment for row in table.rows]]))
 
 
-MISSED = pytest.mark.xfail(strict=True, reason="docs/evidence.md: what falls short")
-
-
 @pytest.mark.parametrize(
     ("segment", "quantile", "bar"),
     [
         ("fsdp", 0.5, 0.06),
         ("fsdp", 0.9, 0.16),
-        pytest.param("megatron-dense", 0.5, 0.06, marks=MISSED),
-        ("megatron-dense", 0.5, 0.09),
+        ("megatron-dense", 0.5, 0.06),
         ("megatron-dense", 0.9, 0.18),
         ("megatron-mixture", 0.5, 0.15),
-        pytest.param("megatron-mixture", 0.9, 0.42, marks=MISSED),
-        ("megatron-mixture", 0.9, 0.52),
+        ("megatron-mixture", 0.9, 0.42),
     ],
 )
 def test_throughput_of_a_model_and_card_that_the_fit_has_not_seen(left_out, segment, quantile, bar):
     errors = absolute(left_out, segment)
-    assert len(errors) > 90
+    assert len(errors) > 80
     assert np.quantile(errors, quantile) <= bar
 
 
@@ -81,17 +77,48 @@ def test_one_measured_row_of_the_same_trainer_leaves_a_twentyfifth(left_out):
     assert np.median(near) <= 0.04
 
 
+def test_the_shipped_bands_hold_seven_to_nine_rows_in_ten(left_out):
+    table, errors = left_out
+    rows = table.rows
+    for segment in sorted({row.segment for row in rows}):
+        first = next(row for row in rows if row.segment == segment)
+        mixture = segment == "megatron-mixture"
+        low, high = training_speed(first.architecture, first.precision, first.framework, mixture=mixture).spread
+        late = np.exp(errors[[row.segment == segment for row in rows]])  # observed seconds over predicted ones
+        assert 0.70 <= np.mean((low <= late) & (late <= high)) <= 0.90
+
+
+def test_the_shipped_constants_are_those_of_the_fit(fit, left_out):
+    table, _ = left_out
+    value = dict(zip(table.names, np.exp(table.fit(np.ones(len(table.rows), bool))), strict=True))
+    speed = training_speed("hopper", "bf16", "megatron", mixture=False)
+    assert speed.gemm == pytest.approx(value["gemm", "hopper.bf16"] * value["pace", "megatron"], rel=0.01)
+    assert speed.attention == pytest.approx(value["attention", "hopper"] * value["kernel", "megatron"], rel=0.01)
+
+
 def test_a_row_above_its_card_s_peak_casts_doubt_on_its_whole_table():
     skipped = [each for each in training_rows(rows_of("training")) if isinstance(each, Skipped)]
-    assert sum("does not mean what it says" in each.reason for each in skipped) >= 10
+    doubted = [each.id for each in skipped if "does not mean what it says" in each.reason]
+    assert len(doubted) == 2  # torchtune's A6000: 80 to 97 % of peak
+    assert all(name.startswith("torchtune") for name in doubted)
 
 
-@pytest.mark.parametrize("change", [{"gpus": None}, {"micro_batch": "x"}, {"model": None}, {"precision": None}])
+CHANGES = [{"gpus": None}, {"micro_batch": "x"}, {"model": None}, {"precision": None}, {"tok_s_per_gpu": None}]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_row_that_says_too_little_is_skipped_with_its_reason(change):
     good = next(row for row in rows_of("training") if row["source"] == "llm_foundry")
     (read,) = training_rows([good | change])
     assert isinstance(read, Skipped)
     assert read.reason
+
+
+def test_without_the_global_batch_a_megatron_row_has_neither_bubble_nor_optimizer_share():
+    good = next(row for row in rows_of("training") if row["source"] == "megatron_bridge" and row["precision"])
+    (read,) = training_rows([good | {"global_batch": None}])
+    assert isinstance(read, Skipped)
+    assert "global batch" in read.reason
 
 
 def test_rl_steps_that_state_lengths_and_batch():

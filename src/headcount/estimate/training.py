@@ -2,8 +2,12 @@
 
 A micro-batch is the sum of what its kernels do: matrix products at a share of peak that falls when they are small,
 attention at its own share, element-wise traffic at a share of bandwidth, launches, the tensor-parallel wire, experts.
-FSDP's gathers run beside it. Pipelines add the bubble; the step adds gradient exchange and the optimizer. The shares
-are calibrated (`facts/data/training_speed.toml`, fitted by scripts/fit_training).
+The host queues the launches ahead of the device; FSDP's gathers run beside both. Pipelines add the bubble; the step
+adds gradient exchange and the optimizer. The shares are calibrated: facts/data/training_speed.toml, made by
+scripts/fit_training.
+
+Two stages for a search over layouts: `training_of` divides the work, `step_seconds` prices it; both together take some
+25 microseconds. `training_model` does both and says the parts with their bands.
 """
 
 from __future__ import annotations
@@ -11,35 +15,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log2
-from typing import Any
+from typing import Any, Literal
 
+from headcount.estimate.communication import exchange, hand_on, ring
 from headcount.estimate.parameters import block_tensors, parameters
 from headcount.facts.gpu import Gpu
-from headcount.facts.link import Fabric
+from headcount.facts.link import Fabric, usual_fabric
 from headcount.facts.model_shape import Attention, Block, DenseMlp, ModelShape, MoeMlp
+from headcount.facts.training_speed import TrainingSpeed, training_speed
+from headcount.ledger.predicted import Band
 
 __all__ = [
     "Passes",
     "Spread",
     "Training",
+    "TrainingTime",
+    "forward_model",
     "forward_seconds",
+    "micro_parts",
     "micro_seconds",
     "passes_of",
     "step_seconds",
+    "training_model",
     "training_of",
 ]
 
 # Backward over forward: matrix products 2 (1 without weight gradients), attention 2.5 (FlashAttention recomputes
 # scores), element-wise 1.3.
 _ATTENTION_BACKWARD, _ELEMENT_BACKWARD = 2.5, 1.3
+NF4_PASS_BYTES = 2.5  # of a 4-bit weight in one pass: half a byte read, two written; the product reads them again
 # Mean bytes of a product's three operands: 8- and 4-bit inputs, 16-bit output.
-_OPERAND_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 4 / 3, "fp4": 1.0}
-_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1, "fp4": 1, "fp32": 4}
+_OPERAND_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 4 / 3, "fp8-rowwise": 4 / 3, "fp4": 1.0}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spread:
-    """How a step is spread over GPUs. `hosts_of_*` tell whether a group fits under one fast link."""
+    """How a step is spread over GPUs: tensor ranks next to each other, then context, data and pipeline."""
 
     data: int = 1  # ranks that see different rows
     tensor: int = 1
@@ -47,7 +58,7 @@ class Spread:
     virtual_pipeline: int = 1
     context: int = 1
     expert: int = 1
-    sharded: bool = False  # weights are gathered for every micro-batch (ZeRO-3, FSDP)
+    sharded: bool = False  # weights are gathered for every micro-batch (ZeRO-3, FSDP); in a pipeline once a step
     gathers: int = 2  # all-gathers a micro-batch: forward, and backward where weights were freed
     micro_batches: int = 1  # of one rank in one optimizer step
 
@@ -68,15 +79,17 @@ class Training:
     small: Any  # 1/T + 1/h + tensor/f: how small they are
     ratio: Any  # peak ÷ bandwidth, FLOP a byte
     head_s: Any  # forward product of the vocabulary head ÷ 16-bit peak
+    logit_s: Any  # logits of 2 bytes ÷ bandwidth
     attention_s: Any  # forward scores ÷ 16-bit peak
     element_s: Any  # tokens × hidden × 2 bytes × layers ÷ bandwidth
     cast_s: Any  # the same where inputs are cast to 8 or 4 bits; 0 else
     expert_s: Any  # forward products of routed experts ÷ peak
     expert_small: Any
     permute_s: Any  # bytes of tokens sent to their experts and back ÷ bandwidth
-    near_s: Any  # the same ÷ link, to experts on the same host
-    far_s: Any  # the same ÷ fabric, to experts on other hosts
+    near_s: Any  # the same ÷ link, to experts on the same host, forward and backward
+    far_s: Any  # the same ÷ fabric, to other hosts that hold experts
     layers: Any  # of one stage
+    moe_layers: Any  # of them: the host waits for the routing of each
     local_experts: Any  # of all layers of one stage: each is launched on its own
     tensor_hops: Any  # latencies of tensor-parallel collectives, forward, backward and gradient gathers
     tensor_wire_s: Any  # all-gathers and reduce-scatters of the hidden states ÷ link
@@ -97,31 +110,56 @@ def _efficiency(small: Any, ratio: Any, speed: Any) -> Any:
     return speed.gemm / (1 + speed.small * ratio * small)
 
 
+def _beside(main: Any, other: Any, exponent: Any) -> Any:
+    """What `other` adds when it runs beside `main`: (mᵖ + oᵖ)^(1 ÷ p) − m; all of it at p = 1, the excess at p = ∞."""
+    return (main**exponent + other**exponent) ** (1 / exponent) - main
+
+
 def micro_parts(work: Training, speed: Any) -> dict[str, Any]:
-    """Forward and backward of one micro-batch on one stage, by what takes the time; `gathers` run beside the rest."""
+    """Forward and backward of one micro-batch on one stage; parts that run beside others count what they add."""
     products = 1 + work.backward + work.recompute
     elements = 1 + _ELEMENT_BACKWARD * _trains(work) + work.recompute
-    return {
-        "matrix products": work.gemm_s * products / _efficiency(work.small, work.ratio, speed),
-        "vocabulary head": work.head_s * (1 + work.backward) / speed.head,
+    gemm = work.gemm_s * products / _efficiency(work.small, work.ratio, speed)
+    parts = {
+        "matrix products": gemm,
+        "vocabulary head": work.head_s * (1 + work.backward) / speed.head
+        + work.logit_s * speed.logit * (1 + _trains(work)) / 2,
+        "experts": work.expert_s * products / (_efficiency(work.expert_small, work.ratio, speed) * speed.expert),
+        "dequantisation": work.dequantise_s * products,
         "attention": work.attention_s * _attention_passes(work) / speed.attention,
         "element-wise": (work.element_s * speed.element + work.cast_s * speed.cast) * elements,
-        "launches": work.layers * speed.launch_s * (1 + _trains(work) + work.recompute) / 3,
-        "experts": _expert_seconds(work, speed, products),
-        "dequantisation": work.dequantise_s * products,
-        "wires": (work.tensor_wire_s * speed.tensor_exposed + work.tensor_hops * speed.hop_s) * products / 3
-        + work.context_wire_s * speed.context_exposed
-        + work.stage_wire_s * speed.stage_exposed,
-        "gathers": work.shard_wire_s / speed.wire,
+        "permutation": work.permute_s * speed.permute * products / 3,
+        "wires": _wires(work, speed, gemm, products),
     }
+    device = sum(parts.values())
+    parts["launches"] = _beside(device, _host_seconds(work, speed), speed.ahead)
+    parts["gathers"] = _beside(device + parts["launches"], work.shard_wire_s / speed.wire, speed.overlap)
+    return parts
 
 
 def micro_seconds(work: Training, speed: Any) -> Any:
-    """The parts one after the other, gathers of weights beside them."""
-    parts = micro_parts(work, speed)
-    gathered = parts.pop("gathers")
-    compute = sum(parts.values())
-    return (compute**speed.overlap + gathered**speed.overlap) ** (1 / speed.overlap)
+    """One micro-batch: its parts add up."""
+    return sum(micro_parts(work, speed).values())
+
+
+def _wires(work: Training, speed: Any, gemm: Any, products: Any) -> Any:
+    """Tensor ranks exchange hidden states beside the products (or not: p = 1), experts and stages their tokens."""
+    tensor = _beside(gemm, work.tensor_wire_s * products / 3, speed.tensor_beside)
+    experts = (work.near_s * speed.near_exposed + work.far_s * speed.far_exposed) * products / 3
+    hops = work.tensor_hops * speed.hop_s * products / 3
+    return (
+        tensor + hops + experts + work.context_wire_s * speed.context_exposed + work.stage_wire_s * speed.stage_exposed
+    )
+
+
+def _host_seconds(work: Training, speed: Any) -> Any:
+    """The host launches a layer's kernels, waits for each routing and launches every local expert; backward twice.
+
+    Weights that are gathered or unpacked add their hooks and kernels to every layer.
+    """
+    layer_s = speed.launch_s + speed.hook_s * (work.shard_wire_s > 0) + speed.unpack_s * (work.dequantise_s > 0)
+    launched = work.layers * layer_s + work.moe_layers * speed.sync_s + work.local_experts * speed.route_s
+    return launched * (1 + 2 * _trains(work) + work.recompute) / 3
 
 
 def _trains(work: Training) -> Any:
@@ -133,12 +171,6 @@ def _attention_passes(work: Training) -> Any:
     return 1 + _ATTENTION_BACKWARD * _trains(work) + work.recompute
 
 
-def _expert_seconds(work: Training, speed: Any, products: Any) -> Any:
-    gemm = work.expert_s * products / (_efficiency(work.expert_small, work.ratio, speed) * speed.expert)
-    wire = work.near_s * speed.near_exposed + work.far_s * speed.far_exposed
-    return gemm + (work.permute_s * speed.permute + wire + work.local_experts * speed.route_s) * products / 3
-
-
 def step_seconds(work: Training, speed: Any) -> Any:
     """One optimizer step: micro-batches, the pipeline's bubble, gradients, the optimizer."""
     run = work.micro_batches * micro_seconds(work, speed) * (1 + speed.bubble * work.bubble)
@@ -148,6 +180,112 @@ def step_seconds(work: Training, speed: Any) -> Any:
 def forward_seconds(work: Training, speed: Any) -> Any:
     """A pass without gradient: `work.backward` and `work.recompute` are 0."""
     return work.micro_batches * micro_seconds(work, speed) * (1 + speed.bubble * work.bubble)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingTime:
+    """The parts of one optimizer step (or one pass without gradient), in seconds; they add up to `total`."""
+
+    products: Band  # matrix products of blocks, experts and head, unpacked weights
+    attention: Band
+    element_wise: Band  # norms, activations, residuals, casts, permutation of routed tokens
+    communication: Band  # what is waited for
+    launches: Band  # by which the host is late
+    bubble: Band
+    optimizer: Band
+
+    @property
+    def total(self) -> Band:
+        """One cause of error, the shares of peak: widths add whole."""
+        rest = (self.attention, self.element_wise, self.communication, self.launches, self.bubble, self.optimizer)
+        total = self.products
+        for part in rest:
+            total = total.together(part)
+        return total
+
+
+def training_model(
+    shape: ModelShape,
+    gpu: Gpu,
+    spread: Spread,
+    *,
+    micro_batch_tokens: float,
+    row_tokens: float,
+    tuning: Literal["full", "lora", "qlora"] = "full",
+    trained: float = 1.0,
+    recompute: float = 0.0,
+    framework: str = "fsdp",
+    precision: str = "bf16",
+    scalar_head: bool = False,
+    fabric: Fabric | None = None,
+) -> TrainingTime:
+    """One optimizer step in parts. `recompute` is the share of the forward that is repeated: 1 with full checkpointing.
+
+    Raises:
+        UnknownFact: no bandwidth, no peak at this precision, nobody measured this kind of card.
+    """
+    work = training_of(
+        shape,
+        gpu,
+        fabric or usual_fabric(gpu.architecture),
+        spread,
+        passes_of(full=tuning == "full", recompute=recompute),
+        tokens=micro_batch_tokens,
+        row_tokens=row_tokens,
+        precision=precision,
+        trained=trained,
+        scalar_head=scalar_head,
+        dequantised_bytes=NF4_PASS_BYTES * parameters(shape) if tuning == "qlora" else 0.0,
+    )
+    return _time(work, training_speed(gpu.architecture, precision, framework, mixture=shape.moe), step=True)
+
+
+def forward_model(
+    shape: ModelShape,
+    gpu: Gpu,
+    spread: Spread,
+    *,
+    micro_batch_tokens: float,
+    row_tokens: float,
+    framework: str = "fsdp",
+    precision: str = "bf16",
+    scalar_head: bool = False,
+    fabric: Fabric | None = None,
+) -> TrainingTime:
+    """A pass without gradient over all micro-batches, in parts."""
+    passes = passes_of(full=True, recompute=0.0, gradient=False)
+    work = training_of(
+        shape,
+        gpu,
+        fabric or usual_fabric(gpu.architecture),
+        spread,
+        passes,
+        tokens=micro_batch_tokens,
+        row_tokens=row_tokens,
+        precision=precision,
+        trained=0.0,
+        scalar_head=scalar_head,
+    )
+    return _time(work, training_speed(gpu.architecture, precision, framework, mixture=shape.moe), step=False)
+
+
+def _time(work: Training, speed: TrainingSpeed, *, step: bool) -> TrainingTime:
+    low, high = speed.spread
+    parts = {name: work.micro_batches * seconds for name, seconds in micro_parts(work, speed).items()}
+
+    def band(*names: str, more: float = 0.0) -> Band:
+        seconds = sum(parts[name] for name in names) + more
+        return Band(low * seconds, seconds, high * seconds)
+
+    return TrainingTime(
+        products=band("matrix products", "vocabulary head", "experts", "dequantisation"),
+        attention=band("attention"),
+        element_wise=band("element-wise", "permutation"),
+        communication=band("wires", "gathers", more=step * work.gradient_wire_s * speed.gradient_exposed),
+        launches=band("launches"),
+        bubble=band(more=sum(parts.values()) * speed.bubble * work.bubble),
+        optimizer=band(more=step * (work.optimizer_s / speed.optimizer + speed.step_s)),
+    )
 
 
 # --- what a model asks of a GPU ------------------------------------------------------------------------------------
@@ -262,29 +400,35 @@ def training_of(
     seen = model.score_flops * row_tokens + model.windowed_flops * min(row_tokens, 2.0 * model.window)
     hidden_bytes = local * shape.hidden * 2
     element = hidden_bytes * shape.layers / stage / bandwidth
+    active = model.routed / max(1, model.moe_layers)
     # Tensor ranks share one micro-batch: each sends its part of the tokens to the experts.
-    per_expert = local / spread.tensor * spread.expert * model.routed / max(1, model.moe_layers) / _experts(shape)
+    per_expert = local / spread.tensor * spread.expert * active / _experts(shape)
     held = model.total - model.expert_total * (1 - 1 / spread.expert)
     copies = model.routed / stage
-    near, far = _exchange(gpu, fabric, spread)
+    near, far = exchange(gpu, fabric, ranks=spread.expert, beside=spread.tensor, copies=max(1.0, active))
     return Training(
         gemm_s=local * model.dense_flops / stage / peak,
         small=1 / local + 1 / shape.hidden + spread.tensor / model.width,
         ratio=peak / bandwidth * _OPERAND_BYTES[precision] / 2,
         head_s=local * model.head_flops / spread.tensor / spread.pipeline / wide,
+        logit_s=local * 2 * model.head / shape.hidden / spread.tensor / spread.pipeline / bandwidth,
         attention_s=local * seen / stage / wide,
         element_s=element,
-        cast_s=element if _BYTES[precision] < 2 else 0.0,
+        cast_s=element if _OPERAND_BYTES[precision] < 2 else 0.0,
         expert_s=local * model.expert_flops / stage / peak,
         expert_small=1 / max(1.0, per_expert) + 1 / shape.hidden + 1 / model.expert_width if model.moe_layers else 0.0,
         permute_s=hidden_bytes * copies / bandwidth,
-        near_s=hidden_bytes * copies * near,
-        far_s=hidden_bytes * copies * far,
+        near_s=4 * hidden_bytes * copies * near,
+        far_s=4 * hidden_bytes * copies * far,
         layers=shape.layers / spread.pipeline,
+        moe_layers=model.moe_layers / spread.pipeline,
         local_experts=model.moe_layers / spread.pipeline * max(1.0, _experts(shape) / spread.expert),
         tensor_hops=12 * log2(spread.tensor) * shape.layers / spread.pipeline,
-        tensor_wire_s=_ring(gpu, fabric, spread.tensor, 1) * 12 * hidden_bytes * shape.layers / spread.pipeline,
-        context_wire_s=_ring(gpu, fabric, spread.context, spread.tensor) * 6 * _kv_bytes(shape, local) / stage,
+        tensor_wire_s=ring(gpu, fabric, ranks=spread.tensor) * 12 * hidden_bytes * shape.layers / spread.pipeline,
+        context_wire_s=ring(gpu, fabric, ranks=spread.context, beside=spread.tensor)
+        * 6
+        * _kv_bytes(shape, local)
+        / stage,
         stage_wire_s=_handed_on(gpu, fabric, spread) * hidden_bytes / spread.tensor,
         shard_wire_s=_shard_wire(gpu, fabric, spread, held, gradient_bytes * trained),
         gradient_wire_s=0.0 if spread.sharded else _gradient_wire(gpu, fabric, spread, held * trained, gradient_bytes),
@@ -298,7 +442,9 @@ def training_of(
 
 
 def _units(gpu: Gpu, precision: str) -> str:
-    """Cards without 16-bit brain floats multiply in fp16."""
+    """Cards without 16-bit brain floats multiply in fp16; a scale for each row needs the 8-bit units all the same."""
+    if precision == "fp8-rowwise":
+        return "fp8"
     return "fp16" if precision == "bf16" and "bf16" not in gpu.flops_per_s else precision
 
 
@@ -315,61 +461,27 @@ def _kv_bytes(shape: ModelShape, tokens: float) -> float:
     return tokens * 2 * sum(c * (b.attention.kv_width + b.attention.v_width) for c, b in shape.blocks)
 
 
-# --- wires ---------------------------------------------------------------------------------------------------------
-
-
-def _ring(gpu: Gpu, fabric: Fabric, ranks: int, beside: int) -> float:
-    """Seconds a byte of a ring over `ranks` GPUs that are `beside` places apart: (n − 1) ÷ n ÷ rate.
-
-    Across hosts all members of a host send through their own ports: the ring is as fast as those together, and no
-    faster than the link inside.
-    """
-    if ranks == 1:
-        return 0.0
-    rate = _inside(gpu, fabric)
-    if ranks * beside > _near(gpu):
-        rate = min(rate, fabric.bytes_per_s * max(1, _near(gpu) // beside))
-    return (ranks - 1) / ranks / rate
-
-
-def _inside(gpu: Gpu, fabric: Fabric) -> float:
-    """Bytes per second and direction between cards of one host."""
-    return gpu.link_bytes_per_s or gpu.pcie_bytes_per_s or fabric.bytes_per_s
-
-
-def _near(gpu: Gpu) -> int:
-    """GPUs under one fast link: a host, or a rack of NVL72."""
-    return gpu.link_gpus or gpu.gpus_per_node
-
-
 def _handed_on(gpu: Gpu, fabric: Fabric, spread: Spread) -> float:
     """Seconds a byte from stage to stage: each chunk receives and sends, forward and backward."""
     if spread.pipeline == 1:
         return 0.0
-    near = spread.tensor * spread.pipeline * spread.context <= _near(gpu)
-    return 2 * spread.virtual_pipeline / (_inside(gpu, fabric) if near else fabric.bytes_per_s)
+    ranks = spread.tensor * spread.pipeline * spread.context
+    return 2 * spread.virtual_pipeline * hand_on(gpu, fabric, ranks=ranks)
 
 
 def _shard_wire(gpu: Gpu, fabric: Fabric, spread: Spread, held: float, gradient_bytes: float) -> float:
-    """FSDP, one micro-batch: 16-bit weights gathered, gradients reduce-scattered."""
+    """FSDP, one micro-batch: 16-bit weights gathered, gradients reduce-scattered.
+
+    A pipeline keeps gathered weights until its step ends, or it would gather for every micro-batch in flight.
+    """
     if not spread.sharded:
         return 0.0
-    ranks = spread.data * spread.context
-    numbers = held / spread.tensor / spread.pipeline
-    return _ring(gpu, fabric, ranks, spread.tensor) * numbers * (2 * spread.gathers + gradient_bytes)
+    numbers = held / spread.tensor / spread.pipeline / (spread.micro_batches if spread.pipeline > 1 else 1)
+    rate = ring(gpu, fabric, ranks=spread.data * spread.context, beside=spread.tensor)
+    return rate * numbers * (2 * spread.gathers + gradient_bytes)
 
 
 def _gradient_wire(gpu: Gpu, fabric: Fabric, spread: Spread, numbers: float, gradient_bytes: float) -> float:
     """Once a step: gradients reduce-scattered, weights gathered (ZeRO-1); an all-reduce moves as much."""
-    ranks = spread.data * spread.context
-    return _ring(gpu, fabric, ranks, spread.tensor) * numbers / spread.tensor / spread.pipeline * (gradient_bytes + 2)
-
-
-def _exchange(gpu: Gpu, fabric: Fabric, spread: Spread) -> tuple[float, float]:
-    """Seconds a byte of copies, (to GPUs under one link, to other hosts): there and back, forward and backward.
-
-    What leaves the host goes through each GPU's own port.
-    """
-    ranks = spread.expert
-    near = min(ranks, max(1, _near(gpu) // spread.tensor))
-    return 4 * (near - 1) / ranks / _inside(gpu, fabric), 4 * (ranks - near) / ranks / fabric.bytes_per_s
+    rate = ring(gpu, fabric, ranks=spread.data * spread.context, beside=spread.tensor)
+    return rate * numbers / spread.tensor / spread.pipeline * (gradient_bytes + 2)

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from math import exp
 from typing import Any
 
 from headcount.errors import UnknownFact
 
 __all__ = ["FRAMEWORKS", "TrainingSpeed", "training_speed"]
 
-FRAMEWORKS = ("hf", "fsdp-eager", "fsdp", "megatron")
+FRAMEWORKS = ("hf", "fsdp-eager", "fsdp", "fsdp-async-tp", "megatron")
 _NOW = 2026.5  # containers of mid-2026: what mixtures cost falls from release to release
 _FIRST = 2025.0
 
@@ -28,15 +29,21 @@ class TrainingSpeed:
     gemm: float  # share of dense peak of a large matrix product
     small: float  # how fast that share falls with small ones
     head: float  # share of 16-bit peak in the vocabulary head
+    logit: float  # how often 2 bytes of every logit are read or written, forward and backward
     attention: float  # share of 16-bit peak in attention
     element: float  # hidden-sized tensors read and written a layer, element by element
     cast: float  # the same for casts to 8 or 4 bits
-    launch_s: float  # a layer's kernels, one by one, forward, backward and recompute
+    launch_s: float  # the host's time for a layer's kernels, forward and backward
+    hook_s: float  # what gathering weights adds to it (ZeRO-3)
+    unpack_s: float  # what 4-bit weights add to it
+    sync_s: float  # the host's wait for a mixture's routing, a layer
+    route_s: float  # the host's time for the kernels of one local expert
+    ahead: float  # exponent: 1 adds the host's time to the device's, infinity hides the shorter
     optimizer: float  # share of bandwidth in the optimizer's step
     wire: float  # share of link rate in gathers of weights
     overlap: float  # exponent: 1 adds gathers to compute, infinity hides the shorter
     hop_s: float  # latency of one hop of a tensor-parallel collective
-    tensor_exposed: float
+    tensor_beside: float  # exponent: tensor ranks' transfers beside products; 1 where the trainer hides none
     context_exposed: float
     stage_exposed: float
     gradient_exposed: float
@@ -45,7 +52,6 @@ class TrainingSpeed:
     bubble: float
     expert: float  # grouped products over plain ones
     permute: float  # copies of a routed token read and written
-    route_s: float  # a local expert's launch
     step_s: float
     spread: tuple[float, float]
     source: str
@@ -82,14 +88,18 @@ def training_speed(
     low, high = rows["spread"][_segment(framework, mixture=mixture)]
     if "assumed" in card:
         low, high = low**2, high**2  # twice as wide in the logarithm
-    common["permute"] *= 2.718281828459045 ** (-fade * from_first)
-    common["route_s"] *= 2.718281828459045 ** (-route_fade * from_first)
+    common["permute"] *= exp(-fade * from_first)
+    for name in ("route_s", "sync_s"):
+        common[name] *= exp(-route_fade * from_first)
     return TrainingSpeed(
         gemm=card[precision] * trainer["pace"],
         attention=card["attention"] * trainer["kernel"],
         expert=card["expert"],
         element=trainer["element"],
         launch_s=trainer["launch_s"],
+        hook_s=trainer["hook_s"],
+        unpack_s=trainer["unpack_s"],
+        tensor_beside=trainer["tensor_beside"],
         spread=(low, high),
         source=card.get("assumed", rows["source"]),
         **common,
@@ -103,4 +113,4 @@ def _segment(framework: str, *, mixture: bool) -> str:
     return {"megatron": "megatron-dense", "hf": "hf"}.get(framework, "fsdp")
 
 
-_KINDS = ("bf16", "fp16", "fp8", "fp4")
+_KINDS = ("bf16", "fp16", "fp8", "fp8-rowwise", "fp4")

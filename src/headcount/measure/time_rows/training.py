@@ -30,8 +30,23 @@ _FRAMEWORKS: Mapping[str, str] = {
 }
 _GPUS = {"h100": "h100-sxm5-80gb", "h100 80gb": "h100-sxm5-80gb", "a100 80gb": "a100-sxm4-80gb",
          "a100 40gb": "a100-sxm4-40gb", "a100": "a100-sxm4-80gb"}  # fmt: skip
-_PRECISIONS = (("nvfp4", "fp4"), ("fp8", "fp8"), ("bf16", "bf16"), ("mixed", "bf16"))
+_PRECISIONS = (("nvfp4", "fp4"), ("rowwise", "fp8-rowwise"), ("fp8", "fp8"), ("bf16", "bf16"), ("mixed", "bf16"))
 _RECOMPUTE = {"full": 1.0, "selective": 0.4, "selective (per op)": 0.3, "selective (config default)": 0.4, "none": 0.0}
+# torchtune's README adds one switch a row and keeps those before (the two adapter rows keep all but the last two).
+_LADDER = (
+    "baseline",
+    "+ packed dataset",
+    "+ compile",
+    "+ chunked cross entropy",
+    "+ activation checkpointing",
+    "+ optimizer in backward",
+    "+ activation offloading",
+    "+ 8-bit AdamW",
+    "LoRA (all but last two)",
+    "QLoRA",
+)
+_NEEDED = ("tok_s_per_gpu", "gpus", "seq_len_tokens", "micro_batch")
+_MATMUL = 0.87  # of peak: the best product that anybody printed (stas00/ml-engineering MAMF, A100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +97,7 @@ def _one(name: str, row: Mapping[str, Any]) -> TrainingRow | Skipped:
         return Skipped(name, f"a field is missing or has no sense: {type(error).__name__} {error}")
 
 
-_BOUND = "above the bound that its peak sets"
+_BOUND = "above the bound that its card's products set"
 
 
 class _Refused(HeadcountError):
@@ -90,6 +105,9 @@ class _Refused(HeadcountError):
 
 
 def _mapped(name: str, row: Mapping[str, Any]) -> TrainingRow:
+    for key in _NEEDED:
+        if row.get(key) is None:
+            raise _Refused(f"{key} is not stated")
     shape = table_shape(str(row["model"]))
     gpu = find_gpu(_GPUS.get(str(row["gpu"]).lower(), str(row["gpu"])))
     framework = _framework(row)
@@ -114,9 +132,9 @@ def _mapped(name: str, row: Mapping[str, Any]) -> TrainingRow:
 
 
 def _plausible(work: Training, tokens: float, observed: float) -> None:
-    """Matrix products and scores at peak, and nothing else: no run is faster."""
+    """Matrix products at the best share of peak that any has, and nothing else: no run is faster."""
     products = (work.gemm_s + work.expert_s) * (1 + work.backward + work.recompute) + work.head_s * (1 + work.backward)
-    bound = tokens / (work.micro_batches * products)
+    bound = _MATMUL * tokens / (work.micro_batches * products)
     if observed > bound:
         raise _Refused(f"{observed:,.0f} tokens/s a GPU is {_BOUND} of {bound:,.0f}")
 
@@ -125,10 +143,22 @@ def _framework(row: Mapping[str, Any]) -> str:
     source = "maxtext" if "maxtext" in f"{row['model']} {row['source']}".lower() else str(row["source"])
     if source not in _FRAMEWORKS:
         raise _Refused(f"no framework class for {source}")
-    compiled = "compile" in str(row.get("parallelism") or "").lower() or "async" in str(row.get("parallelism")).lower()
+    how = f"{row.get('section')} {row.get('parallelism')}".lower()
+    if source == "torchtune" and _rung(row) >= _LADDER.index("+ compile"):
+        return "fsdp"
     if source == "torchtitan":
-        return "fsdp" if compiled or "fp8" in str(row.get("precision")).lower() else "fsdp-eager"
+        if "async" in str(row.get("parallelism")).lower():
+            return "fsdp-async-tp"
+        # The tables of 8-bit products and of asynchronous tensor parallelism are compiled throughout.
+        compiled = any(word in f"{how} {row.get('precision')}".lower() for word in ("compile", "async", "fp8"))
+        return "fsdp" if compiled else "fsdp-eager"
     return _FRAMEWORKS[source]
+
+
+def _rung(row: Mapping[str, Any]) -> int:
+    """How many of torchtune's switches are on; -1: not a row of that table."""
+    how = str(row.get("parallelism"))
+    return _LADDER.index(how) if how in _LADDER else -1
 
 
 def _precision(row: Mapping[str, Any]) -> str:
@@ -146,6 +176,10 @@ def _spread(row: Mapping[str, Any], gpu: Gpu, framework: str) -> tuple[Spread, i
     data = max(1, gpus // (tensor * pipeline * context))
     micro = float(row["micro_batch"])
     whole = row.get("global_batch")
+    if not whole and framework == "megatron":
+        raise _Refused("the global batch is not stated, and with it neither bubble nor the optimizer's share")
+    if "interleaved" in str(row.get("parallelism")).lower() and not row.get("vp"):
+        raise _Refused("how many interleaved stages a rank has is not stated")
     # torchtitan prints the batch of a rank's whole pipeline flush as its micro-batch.
     flush = pipeline > 1 and framework.startswith("fsdp")
     in_flush = int(micro) if flush else 1
@@ -196,6 +230,11 @@ def _work(
 
 
 def _recompute(row: Mapping[str, Any]) -> float:
+    rung = _rung(row)
+    if rung == 0:
+        raise _Refused("rows are padded, and how far is not stated")
+    if rung > 0:
+        return float(rung >= _LADDER.index("+ activation checkpointing"))
     stated = row.get("activation_checkpointing")
     if stated is None:
         return 0.0  # Megatron recipes recompute next to nothing unless they say so
