@@ -1,0 +1,1 @@
+"""The mathematics of post-training: tensors in, tensors out; no models, no files, no settings."""
