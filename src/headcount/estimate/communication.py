@@ -7,10 +7,37 @@ NCCL's bus bandwidth at 512 MiB: 222 of 300 GB/s on A100, 445 of 450 on H100, 70
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from headcount.facts.gpu import Gpu
 from headcount.facts.link import Fabric
 
-__all__ = ["exchange", "hand_on", "link_gpus", "link_rate", "ring"]
+__all__ = [
+    "Spread",
+    "exchange",
+    "gradient_wire",
+    "hand_on",
+    "handed_on",
+    "link_gpus",
+    "link_rate",
+    "ring",
+    "shard_wire",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spread:
+    """How a step is spread over GPUs: tensor ranks next to each other, then context, data and pipeline."""
+
+    data: int = 1  # ranks that see different rows
+    tensor: int = 1
+    pipeline: int = 1
+    virtual_pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+    sharded: bool = False  # weights are gathered for every micro-batch (ZeRO-3, FSDP); in a pipeline once a step
+    gathers: int = 2  # all-gathers a micro-batch: forward, and backward where weights were freed
+    micro_batches: int = 1  # of one rank in one optimizer step
 
 
 def link_rate(gpu: Gpu, fabric: Fabric) -> float:
@@ -54,3 +81,29 @@ def exchange(gpu: Gpu, fabric: Fabric, *, ranks: int, beside: int = 1, copies: f
     hosts = ranks / near
     away = (hosts - 1) * (1 - (1 - 1 / hosts) ** copies) / copies
     return (near - 1) / ranks / link_rate(gpu, fabric), away / fabric.bytes_per_s
+
+
+def handed_on(gpu: Gpu, fabric: Fabric, spread: Spread) -> float:
+    """Seconds a byte from stage to stage: each chunk receives and sends, forward and backward."""
+    if spread.pipeline == 1:
+        return 0.0
+    ranks = spread.tensor * spread.pipeline * spread.context
+    return 2 * spread.virtual_pipeline * hand_on(gpu, fabric, ranks=ranks)
+
+
+def shard_wire(gpu: Gpu, fabric: Fabric, spread: Spread, held: float, gradient_bytes: float) -> float:
+    """FSDP, one micro-batch: 16-bit weights gathered, gradients reduce-scattered.
+
+    A pipeline keeps gathered weights until its step ends, or it would gather for every micro-batch in flight.
+    """
+    if not spread.sharded:
+        return 0.0
+    numbers = held / spread.tensor / spread.pipeline / (spread.micro_batches if spread.pipeline > 1 else 1)
+    rate = ring(gpu, fabric, ranks=spread.data * spread.context, beside=spread.tensor)
+    return rate * numbers * (2 * spread.gathers + gradient_bytes)
+
+
+def gradient_wire(gpu: Gpu, fabric: Fabric, spread: Spread, numbers: float, gradient_bytes: float) -> float:
+    """Once a step: gradients reduce-scattered, weights gathered (ZeRO-1); an all-reduce moves as much."""
+    rate = ring(gpu, fabric, ranks=spread.data * spread.context, beside=spread.tensor)
+    return rate * numbers / spread.tensor / spread.pipeline * (gradient_bytes + 2)

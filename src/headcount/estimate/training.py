@@ -17,7 +17,7 @@ from functools import lru_cache
 from math import log2
 from typing import Any, Literal
 
-from headcount.estimate.communication import exchange, hand_on, ring
+from headcount.estimate.communication import Spread, exchange, gradient_wire, handed_on, ring, shard_wire
 from headcount.estimate.parameters import block_tensors, parameters
 from headcount.facts.gpu import Gpu
 from headcount.facts.link import Fabric, usual_fabric
@@ -46,21 +46,6 @@ _ATTENTION_BACKWARD, _ELEMENT_BACKWARD = 2.5, 1.3
 NF4_PASS_BYTES = 2.5  # of a 4-bit weight in one pass: half a byte read, two written; the product reads them again
 # Mean bytes of a product's three operands: 8- and 4-bit inputs, 16-bit output.
 _OPERAND_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 4 / 3, "fp8-rowwise": 4 / 3, "fp4": 1.0}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spread:
-    """How a step is spread over GPUs: tensor ranks next to each other, then context, data and pipeline."""
-
-    data: int = 1  # ranks that see different rows
-    tensor: int = 1
-    pipeline: int = 1
-    virtual_pipeline: int = 1
-    context: int = 1
-    expert: int = 1
-    sharded: bool = False  # weights are gathered for every micro-batch (ZeRO-3, FSDP); in a pipeline once a step
-    gathers: int = 2  # all-gathers a micro-batch: forward, and backward where weights were freed
-    micro_batches: int = 1  # of one rank in one optimizer step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -394,51 +379,69 @@ def training_of(
         UnknownFact: no bandwidth, no peak at this precision.
     """
     model = _model(shape, scalar_head)
-    local = tokens / spread.context
-    stage = spread.tensor * spread.pipeline
+    local, stage = tokens / spread.context, spread.tensor * spread.pipeline
     wide, peak, bandwidth = _half_peak(gpu), gpu.peak_flops_per_s(_units(gpu, precision)), gpu.bandwidth()
     seen = model.score_flops * row_tokens + model.windowed_flops * min(row_tokens, 2.0 * model.window)
-    hidden_bytes = local * shape.hidden * 2
-    element = hidden_bytes * shape.layers / stage / bandwidth
-    active = model.routed / max(1, model.moe_layers)
-    # Tensor ranks share one micro-batch: each sends its part of the tokens to the experts.
-    per_expert = local / spread.tensor * spread.expert * active / _experts(shape)
+    element = local * shape.hidden * 2 * shape.layers / stage / bandwidth
     held = model.total - model.expert_total * (1 - 1 / spread.expert)
-    copies = model.routed / stage
-    near, far = exchange(gpu, fabric, ranks=spread.expert, beside=spread.tensor, copies=max(1.0, active))
+    trained = trained if passes.backward else 0.0
     return Training(
         gemm_s=local * model.dense_flops / stage / peak,
         small=1 / local + 1 / shape.hidden + spread.tensor / model.width,
         ratio=peak / bandwidth * _OPERAND_BYTES[precision] / 2,
-        head_s=local * model.head_flops / spread.tensor / spread.pipeline / wide,
-        logit_s=local * 2 * model.head / shape.hidden / spread.tensor / spread.pipeline / bandwidth,
+        head_s=local * model.head_flops / stage / wide,
+        logit_s=local * 2 * model.head / shape.hidden / stage / bandwidth,
         attention_s=local * seen / stage / wide,
         element_s=element,
         cast_s=element if _OPERAND_BYTES[precision] < 2 else 0.0,
-        expert_s=local * model.expert_flops / stage / peak,
-        expert_small=1 / max(1.0, per_expert) + 1 / shape.hidden + 1 / model.expert_width if model.moe_layers else 0.0,
-        permute_s=hidden_bytes * copies / bandwidth,
-        near_s=4 * hidden_bytes * copies * near,
-        far_s=4 * hidden_bytes * copies * far,
         layers=shape.layers / spread.pipeline,
-        moe_layers=model.moe_layers / spread.pipeline,
-        local_experts=model.moe_layers / spread.pipeline * max(1.0, _experts(shape) / spread.expert),
-        tensor_hops=12 * log2(spread.tensor) * shape.layers / spread.pipeline,
-        tensor_wire_s=ring(gpu, fabric, ranks=spread.tensor) * 12 * hidden_bytes * shape.layers / spread.pipeline,
-        context_wire_s=ring(gpu, fabric, ranks=spread.context, beside=spread.tensor)
-        * 6
-        * _kv_bytes(shape, local)
-        / stage,
-        stage_wire_s=_handed_on(gpu, fabric, spread) * hidden_bytes / spread.tensor,
-        shard_wire_s=_shard_wire(gpu, fabric, spread, held, gradient_bytes * trained),
-        gradient_wire_s=0.0 if spread.sharded else _gradient_wire(gpu, fabric, spread, held * trained, gradient_bytes),
+        shard_wire_s=shard_wire(gpu, fabric, spread, held, gradient_bytes * trained),
+        gradient_wire_s=0.0 if spread.sharded else gradient_wire(gpu, fabric, spread, held * trained, gradient_bytes),
         optimizer_s=held / stage * trained * optimizer_bytes / max(1, spread.data * spread.context) / bandwidth,
         backward=passes.backward,
         recompute=passes.recompute,
         micro_batches=spread.micro_batches,
         bubble=(spread.pipeline - 1) / (spread.micro_batches * spread.virtual_pipeline),
         dequantise_s=dequantised_bytes / stage / bandwidth,
+        **_expert_work(model, shape, gpu, fabric, spread, local, peak),
+        **_token_wires(shape, gpu, fabric, spread, local),
     )
+
+
+def _expert_work(
+    model: _Model, shape: ModelShape, gpu: Gpu, fabric: Fabric, spread: Spread, local: float, peak: float
+) -> dict[str, float]:
+    """Routed experts: tensor ranks share one micro-batch, and each sends its part of the tokens to the experts."""
+    active, experts = model.routed / max(1, model.moe_layers), _experts(shape)
+    per_expert = local / spread.tensor * spread.expert * active / experts
+    small = 1 / max(1.0, per_expert) + 1 / shape.hidden + 1 / model.expert_width
+    copied_bytes = local * shape.hidden * 2 * model.routed / spread.tensor / spread.pipeline
+    near, far = exchange(gpu, fabric, ranks=spread.expert, beside=spread.tensor, copies=max(1.0, active))
+    moe_layers = model.moe_layers / spread.pipeline
+    return {
+        "expert_s": local * model.expert_flops / spread.tensor / spread.pipeline / peak,
+        "expert_small": small if model.moe_layers else 0.0,
+        "permute_s": copied_bytes / gpu.bandwidth(),
+        "near_s": 4 * copied_bytes * near,
+        "far_s": 4 * copied_bytes * far,
+        "moe_layers": moe_layers,
+        "local_experts": moe_layers * max(1.0, experts / spread.expert),
+    }
+
+
+def _token_wires(shape: ModelShape, gpu: Gpu, fabric: Fabric, spread: Spread, local: float) -> dict[str, float]:
+    """Hidden states between tensor ranks and stages, keys and values between context ranks; forward and backward.
+
+    A layer has 12 collectives: two gathers and two scatters, their mirror images, and gathers for weight gradients.
+    """
+    hidden_bytes, layers = local * shape.hidden * 2, shape.layers / spread.pipeline
+    around = ring(gpu, fabric, ranks=spread.context, beside=spread.tensor)
+    return {
+        "tensor_hops": 12 * log2(spread.tensor) * layers,
+        "tensor_wire_s": ring(gpu, fabric, ranks=spread.tensor) * 12 * hidden_bytes * layers,
+        "context_wire_s": around * 6 * _kv_bytes(shape, local) / spread.tensor / spread.pipeline,
+        "stage_wire_s": handed_on(gpu, fabric, spread) * hidden_bytes / spread.tensor,
+    }
 
 
 def _units(gpu: Gpu, precision: str) -> str:
@@ -459,29 +462,3 @@ def _experts(shape: ModelShape) -> int:
 def _kv_bytes(shape: ModelShape, tokens: float) -> float:
     """Keys and values that context ranks hand on."""
     return tokens * 2 * sum(c * (b.attention.kv_width + b.attention.v_width) for c, b in shape.blocks)
-
-
-def _handed_on(gpu: Gpu, fabric: Fabric, spread: Spread) -> float:
-    """Seconds a byte from stage to stage: each chunk receives and sends, forward and backward."""
-    if spread.pipeline == 1:
-        return 0.0
-    ranks = spread.tensor * spread.pipeline * spread.context
-    return 2 * spread.virtual_pipeline * hand_on(gpu, fabric, ranks=ranks)
-
-
-def _shard_wire(gpu: Gpu, fabric: Fabric, spread: Spread, held: float, gradient_bytes: float) -> float:
-    """FSDP, one micro-batch: 16-bit weights gathered, gradients reduce-scattered.
-
-    A pipeline keeps gathered weights until its step ends, or it would gather for every micro-batch in flight.
-    """
-    if not spread.sharded:
-        return 0.0
-    numbers = held / spread.tensor / spread.pipeline / (spread.micro_batches if spread.pipeline > 1 else 1)
-    rate = ring(gpu, fabric, ranks=spread.data * spread.context, beside=spread.tensor)
-    return rate * numbers * (2 * spread.gathers + gradient_bytes)
-
-
-def _gradient_wire(gpu: Gpu, fabric: Fabric, spread: Spread, numbers: float, gradient_bytes: float) -> float:
-    """Once a step: gradients reduce-scattered, weights gathered (ZeRO-1); an all-reduce moves as much."""
-    rate = ring(gpu, fabric, ranks=spread.data * spread.context, beside=spread.tensor)
-    return rate * numbers / spread.tensor / spread.pipeline * (gradient_bytes + 2)

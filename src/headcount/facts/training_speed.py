@@ -86,7 +86,8 @@ def training_speed(
     from_first = max(0.0, release - _FIRST)
     fade, route_fade = common.pop("fade"), common.pop("route_fade")
     low, high = rows["spread"][_segment(framework, mixture=mixture)]
-    if "assumed" in card:
+    assumed = card.get("assumed") or card.get("assumed_kinds", {}).get(precision)
+    if assumed:
         low, high = low**2, high**2  # twice as wide in the logarithm
     common["permute"] *= exp(-fade * from_first)
     for name in ("route_s", "sync_s"):
@@ -101,7 +102,7 @@ def training_speed(
         unpack_s=trainer["unpack_s"],
         tensor_beside=trainer["tensor_beside"],
         spread=(low, high),
-        source=card.get("assumed", rows["source"]),
+        source=assumed or rows["source"],
         **common,
     )
 

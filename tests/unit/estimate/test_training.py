@@ -38,8 +38,8 @@ MIXED = training_speed("hopper", "bf16", "megatron", mixture=True)
 IDEAL = SimpleNamespace(
     gemm=1.0, small=0.0, head=1.0, logit=0.0, attention=1.0, element=0.0, cast=0.0, launch_s=0.0, hook_s=0.0,
     unpack_s=0.0, sync_s=0.0, route_s=0.0, ahead=1.0, optimizer=1.0, wire=1.0, overlap=1.0, hop_s=0.0,
-    tensor_beside=1.0, context_exposed=1.0, stage_exposed=1.0, gradient_exposed=1.0, near_exposed=1.0, far_exposed=1.0, bubble=1.0,
-    expert=1.0, permute=0.0, step_s=0.0,
+    tensor_beside=1.0, context_exposed=1.0, stage_exposed=1.0, gradient_exposed=1.0, near_exposed=1.0, far_exposed=1.0,
+    bubble=1.0, expert=1.0, permute=0.0, step_s=0.0,
 )  # fmt: skip
 
 
@@ -128,6 +128,12 @@ def test_two_gathers_and_a_reduction_move_eight_bytes_a_weight() -> None:
     assert sharded.shard_wire_s == pytest.approx(8_030_261_248 * 8 * 7 / 8 / 450e9)
     kept = work(spread=Spread(data=8, sharded=True, gathers=1))
     assert kept.shard_wire_s == pytest.approx(sharded.shard_wire_s * 6 / 8)
+
+
+def test_a_pass_without_gradient_reduces_none() -> None:
+    score = work(passes=PASS, spread=Spread(data=8, sharded=True, gathers=1))
+    assert score.shard_wire_s == pytest.approx(8_030_261_248 * 2 * 7 / 8 / 450e9)
+    assert score.optimizer_s == 0
 
 
 def test_a_pipeline_gathers_once_a_step() -> None:
@@ -255,6 +261,13 @@ def test_every_class_of_trainer_has_constants(framework: str) -> None:
     speed = training_speed("hopper", "bf16", framework, mixture=False)
     assert speed.spread[0] < 1 < speed.spread[1]
     assert step_seconds(work(), speed) > 0
+
+
+def test_units_that_no_row_measures_say_so_and_have_twice_the_band() -> None:
+    measured = training_speed("blackwell", "fp8", "megatron", mixture=False)
+    assumed = training_speed("blackwell", "fp4", "megatron", mixture=False)
+    assert assumed.spread == pytest.approx(tuple(each**2 for each in measured.spread))
+    assert "prior" in assumed.source
 
 
 def test_newer_libraries_spend_less_on_routing() -> None:
