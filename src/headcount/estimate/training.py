@@ -36,6 +36,7 @@ __all__ = [
     "micro_seconds",
     "passes_of",
     "step_seconds",
+    "time_of",
     "training_model",
     "training_of",
 ]
@@ -222,7 +223,7 @@ def training_model(
         scalar_head=scalar_head,
         dequantised_bytes=NF4_PASS_BYTES * parameters(shape) if tuning == "qlora" else 0.0,
     )
-    return _time(work, training_speed(gpu.architecture, precision, framework, mixture=shape.moe), step=True)
+    return time_of(work, training_speed(gpu.architecture, precision, framework, mixture=shape.moe), step=True)
 
 
 def forward_model(
@@ -251,10 +252,11 @@ def forward_model(
         trained=0.0,
         scalar_head=scalar_head,
     )
-    return _time(work, training_speed(gpu.architecture, precision, framework, mixture=shape.moe), step=False)
+    return time_of(work, training_speed(gpu.architecture, precision, framework, mixture=shape.moe), step=False)
 
 
-def _time(work: Training, speed: TrainingSpeed, *, step: bool) -> TrainingTime:
+def time_of(work: Training, speed: TrainingSpeed, *, step: bool) -> TrainingTime:
+    """The parts of a step, or of a pass without gradient."""
     low, high = speed.spread
     parts = {name: work.micro_batches * seconds for name, seconds in micro_parts(work, speed).items()}
 

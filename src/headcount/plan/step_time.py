@@ -21,7 +21,7 @@ from headcount.job.job import Checkpointing, Engine, EnginePlacement, Job, Netwo
 from headcount.ledger.predicted import Band, Seconds
 from headcount.plan.phases import engine_budget_bytes, engine_weight_bytes, in_place_sequences
 from headcount.plan.residents import states_in
-from headcount.plan.training_time import no_grad_s, optimizer_steps, unseen, update_s
+from headcount.plan.training_time import no_grad_s, optimizer_steps, unseen, update_parts, update_s
 from headcount.vocabulary import Algorithm, Basis, Phase, Role, State
 
 __all__ = [
@@ -296,8 +296,8 @@ def _update(job: Job) -> Iterator[Seconds]:
             name=f"{Phase.UPDATE} {network.role}",
             band=_in_rl(job, network, band),
             because=(
-                f"{times_n} FLOPs × active parameters × {tokens * job.work.passes:,.0f} tokens, attention, traffic, "
-                f"{optimizer_steps(job):,} optimizer step(s)"
+                f"{times_n} FLOPs × active parameters × {tokens * job.work.passes:,.0f} tokens in "
+                f"{optimizer_steps(job):,} optimizer step(s), each: {update_parts(job, network)}"
             ),
             basis=Basis.CALIBRATED,
             refit=_refit_text(job, network, band),

@@ -6,7 +6,16 @@ from dataclasses import replace
 from math import ceil
 
 from headcount.estimate.parameters import parameters
-from headcount.estimate.training import Passes, Spread, Training, forward_seconds, passes_of, step_seconds, training_of
+from headcount.estimate.training import (
+    Passes,
+    Spread,
+    Training,
+    forward_seconds,
+    passes_of,
+    step_seconds,
+    time_of,
+    training_of,
+)
 from headcount.facts.recipe import recipes
 from headcount.facts.training_speed import TrainingSpeed, training_speed
 from headcount.job.job import Checkpointing, Job, MicroBatch, Network, RowLayout, Tuning
@@ -14,7 +23,7 @@ from headcount.job.layout import Layout
 from headcount.ledger.predicted import Band
 from headcount.plan.residents import trained_parameters
 
-__all__ = ["no_grad_s", "optimizer_steps", "unseen", "update_s", "wire_share"]
+__all__ = ["no_grad_s", "optimizer_steps", "unseen", "update_parts", "update_s", "wire_share"]
 
 # Share of a forward that the backward repeats.
 _RECOMPUTE = {
@@ -41,15 +50,35 @@ def optimizer_steps(job: Job) -> int:
 
 def update_s(job: Job, network: Network) -> Band:
     """All optimizer steps of one step of the job, for one network."""
-    rows = job.work.mini_batch_rows * job.work.group_size * (2 if job.algorithm.pairs else 1)
-    passes = passes_of(full=network.tuning is Tuning.FULL, recompute=_RECOMPUTE[job.kernels.checkpointing])
     speed = _speed(job, network)
-    work = _training(job, network, job.update, rows=rows, passes=passes)
-    seconds = (step_seconds(work, speed) + _offload_s(job, network)) * optimizer_steps(job)
-    return _refitted(job, network, rows, seconds) or _band(seconds, speed)
+    seconds = (step_seconds(_update_work(job, network), speed) + _offload_s(job, network)) * optimizer_steps(job)
+    return _refitted(job, network, seconds) or _band(seconds, speed)
 
 
-def _refitted(job: Job, network: Network, rows: float, seconds: float) -> Band | None:
+def update_parts(job: Job, network: Network) -> str:
+    """Where an optimizer step's seconds go, as the model has them: `products 61 %, element-wise 17 %, …`."""
+    time = time_of(_update_work(job, network), _speed(job, network), step=True)
+    parts = {
+        "products": time.products, "attention": time.attention, "element-wise": time.element_wise,
+        "waits for other GPUs": time.communication, "late launches": time.launches, "pipeline bubble": time.bubble,
+        "optimizer": time.optimizer,
+    }  # fmt: skip
+    shares = {name: band.p50 / time.total.p50 for name, band in parts.items()}
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share >= 0.005)
+
+
+def _update_work(job: Job, network: Network) -> Training:
+    """One optimizer step of one network."""
+    passes = passes_of(full=network.tuning is Tuning.FULL, recompute=_RECOMPUTE[job.kernels.checkpointing])
+    return _training(job, network, job.update, rows=_update_rows(job), passes=passes)
+
+
+def _update_rows(job: Job) -> float:
+    """Rows of one optimizer step; a pair is two."""
+    return job.work.mini_batch_rows * job.work.group_size * (2 if job.algorithm.pairs else 1)
+
+
+def _refitted(job: Job, network: Network, seconds: float) -> Band | None:
     """The policy's update as the user saw it; other networks by the same factor."""
     seen = job.observed.train_tokens_per_s_per_gpu
     if seen is None:
@@ -57,7 +86,9 @@ def _refitted(job: Job, network: Network, rows: float, seconds: float) -> Band |
     if network is not job.policy:
         seconds *= update_s(job, job.policy).p50 / _own_update_s(job)
     else:
-        seconds = rows * job.lengths.row_mean * optimizer_steps(job) / (seen * job.layouts[network.group].gpus)
+        seconds = (
+            _update_rows(job) * job.lengths.row_mean * optimizer_steps(job) / (seen * job.layouts[network.group].gpus)
+        )
     low, high = _ONE_MEASURED
     return Band(seconds * low, seconds, seconds * high)
 
@@ -73,9 +104,7 @@ def unseen(job: Job) -> Job:
 
 def wire_share(job: Job, network: Network) -> float:
     """Share of one optimizer step in which bytes between GPUs are waited for."""
-    rows = job.work.mini_batch_rows * job.work.group_size * (2 if job.algorithm.pairs else 1)
-    passes = passes_of(full=network.tuning is Tuning.FULL, recompute=_RECOMPUTE[job.kernels.checkpointing])
-    speed, work = _speed(job, network), _training(job, network, job.update, rows=rows, passes=passes)
+    speed, work = _speed(job, network), _update_work(job, network)
     silent = replace(work, tensor_wire_s=0.0, context_wire_s=0.0, stage_wire_s=0.0, shard_wire_s=0.0,
                      gradient_wire_s=0.0, near_s=0.0, far_s=0.0)  # fmt: skip
     return 1 - step_seconds(silent, speed) / step_seconds(work, speed)
