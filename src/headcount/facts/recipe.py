@@ -70,6 +70,7 @@ class Recipe:
     settings: tuple[Setting, ...]
     batch: str = ""  # what its batch sizes count, and over which GPUs
     speed: str = "hf"  # class of trainer whose speed it has (facts/data/training_speed.toml)
+    speed_measured: bool = False  # its own rates are among those that the class was fitted to
 
 
 @cache
@@ -90,6 +91,7 @@ def _recipe(name: str, rows: Mapping[str, Any]) -> Recipe:
         settings=settings,
         batch=_batch(name, rows),
         speed=row.get("speed", "hf"),
+        speed_measured=row.get("speed_measured", False),
     )
 
 

@@ -64,9 +64,11 @@ def _rows() -> Mapping[str, Any]:
 
 @cache
 def training_speed(
-    architecture: str, precision: str, framework: str, *, mixture: bool, release: float = _NOW
+    architecture: str, precision: str, framework: str, *, mixture: bool, release: float = _NOW, measured: bool = True
 ) -> TrainingSpeed:
     """The constants for one kind of trainer; `release` is the year of its libraries.
+
+    Not `measured`: a trainer of the kind that wrote none of the rows has the band of rows whose trainer was left out.
 
     Raises:
         UnknownFact: nobody measured this architecture at this precision.
@@ -85,7 +87,7 @@ def training_speed(
     trainer, common = rows["framework"][framework], dict(rows["all"])
     from_first = max(0.0, release - _FIRST)
     fade, route_fade = common.pop("fade"), common.pop("route_fade")
-    low, high = rows["spread"][_segment(framework, mixture=mixture)]
+    low, high = rows["spread"][_segment(framework, mixture=mixture, measured=measured)]
     assumed = card.get("assumed") or card.get("assumed_kinds", {}).get(precision)
     if assumed:
         low, high = low**2, high**2  # twice as wide in the logarithm
@@ -107,10 +109,12 @@ def training_speed(
     )
 
 
-def _segment(framework: str, *, mixture: bool) -> str:
+def _segment(framework: str, *, mixture: bool, measured: bool) -> str:
     """Which rows' spread stands for this trainer."""
     if mixture:
         return "megatron-mixture"
+    if not measured and framework != "hf":
+        return "another-trainer"
     return {"megatron": "megatron-dense", "hf": "hf"}.get(framework, "fsdp")
 
 

@@ -124,10 +124,11 @@ def _band(seconds: float, speed: TrainingSpeed) -> Band:
 
 
 def _speed(job: Job, network: Network) -> TrainingSpeed:
-    framework = recipes()[job.recipe.partition("@")[0]].speed
-    if framework in ("hf", "fsdp-eager") and job.kernels.compiled:
-        framework = "fsdp"
-    speed = training_speed(job.gpu.architecture, _units(job), framework, mixture=network.shape.moe)
+    recipe = recipes()[job.recipe.partition("@")[0]]
+    framework = "fsdp" if recipe.speed in ("hf", "fsdp-eager") and job.kernels.compiled else recipe.speed
+    # What an RL step costs over plain training was fitted with its trainers' own spread in it.
+    measured = recipe.speed_measured or job.algorithm.online
+    speed = training_speed(job.gpu.architecture, _units(job), framework, mixture=network.shape.moe, measured=measured)
     fused = job.kernels.fused_norm and job.kernels.fused_mlp
     return replace(speed, element=speed.element * _FUSED_ELEMENT) if fused else speed
 

@@ -130,3 +130,10 @@ def test_checkpoints_and_evaluations_are_counted():
     stages = {stage.name: stage for stage in made.stages}
     assert stages["checkpoints"].steps == 4
     assert stages["evaluation"].steps == 5
+
+
+def test_a_trainer_that_no_row_measures_has_a_wider_band():
+    """prime-rl and torchtitan run the same class of kernels; rates of torchtitan were published."""
+    sft = {"algorithm": "sft", "reward": None, "policy__model": "meta-llama/Llama-3.1-8B"}
+    measured, other = (named(job(**sft, recipe=recipe), "update policy").band for recipe in ("torchtitan", "prime-rl"))
+    assert other.p90 / other.p10 > measured.p90 / measured.p10
